@@ -1,0 +1,86 @@
+"""Run: argv in, Completed out. The only way this package starts a program."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from msgspec import Struct
+
+
+class Completed(Struct, frozen=True, kw_only=True):
+    """What a finished program left behind."""
+
+    argv: tuple[str, ...]
+    rc: int
+    """Exit status; -1 when it could not be started or was killed at the deadline."""
+    stdout: str
+    stderr: str
+    timed_out: bool = False
+    missing: bool = False
+    """The program does not exist here."""
+
+
+class Run(Protocol):
+    """Runs argv somewhere and waits for it, at most `timeout_s`."""
+
+    async def __call__(self, argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
+        """Never raises for what the program did; see Completed."""
+        ...
+
+
+class LocalRun:
+    """Runs programs on this machine, in their own process group, without a shell."""
+
+    def __init__(self, env: Mapping[str, str] | None = None) -> None:
+        """`env` is added to the environment; LC_ALL=C.UTF-8 keeps messages parsable."""
+        self.env = {**os.environ, "LC_ALL": "C.UTF-8", **(env or {})}
+
+    async def __call__(self, argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
+        """Run argv; a program past its deadline is killed with its process group."""
+        try:
+            proc = await asyncio.create_subprocess_exec(
+                *argv,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE,
+                env=self.env,
+                start_new_session=True,
+            )
+        except OSError as error:
+            return _not_started(argv, error)
+        try:
+            async with asyncio.timeout(timeout_s):
+                out, err = await proc.communicate()
+        except TimeoutError:
+            await _kill(proc)
+            text = f"no answer within {timeout_s:g} s"
+            return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text, timed_out=True)
+        except asyncio.CancelledError:
+            await _kill(proc)
+            raise
+        return Completed(
+            argv=tuple(argv),
+            rc=proc.returncode if proc.returncode is not None else -1,
+            stdout=out.decode("utf-8", "replace"),
+            stderr=err.decode("utf-8", "replace"),
+        )
+
+
+def _not_started(argv: Sequence[str], error: OSError) -> Completed:
+    missing = isinstance(error, FileNotFoundError)
+    text = f"{argv[0]}: not found" if missing else f"{argv[0]}: {error.strerror}"
+    return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text, missing=missing)
+
+
+async def _kill(proc: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(proc.pid, signal.SIGKILL)
+    # A client in uninterruptible sleep (hung munge socket) does not die: do not wait for it.
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(1.0):
+            await proc.wait()

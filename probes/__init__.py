@@ -1,0 +1,1 @@
+"""Asking nodes, and what the answers mean. Imports no Textual."""

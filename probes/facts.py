@@ -1,0 +1,116 @@
+"""NodeFacts: everything we know about one node, built only by applying Events. Pure."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from inventory.node import Node
+from inventory.scheduler import Allocation
+from probes.derive import Rates, rates
+from probes.event import Event, NodeState, NodeStatus, Row, Sample, Scalar
+
+KERNEL_LINES = 400
+"""Kernel lines kept per node: 400 x ~200 B x 4,000 nodes stays below 350 MB."""
+
+_PROBE_STATES = (NodeState.HUNG, NodeState.DEGRADED, NodeState.UP)
+
+
+class NodeFacts:
+    """The latest answer of every probe, rates between the last two, and the conversation's state."""
+
+    __slots__ = (
+        "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise", "rates", "status",
+        "troubles",
+    )
+
+    def __init__(self, node: Node) -> None:
+        """Nothing known yet: state pending."""
+        self.node = node
+        self.status: NodeStatus | None = None
+        self.latest: dict[tuple[str, str], Sample] = {}
+        self.rates: dict[tuple[str, str], Rates] = {}
+        self.kernel: deque[Row] = deque(maxlen=KERNEL_LINES)
+        self.hung: dict[tuple[str, str], NodeStatus] = {}
+        self.troubles: dict[str, NodeStatus] = {}
+        """Probe -> why it failed as a whole."""
+        self.noise: deque[str] = deque(maxlen=20)
+        self.allocation: Allocation | None = None
+        self.boot_id = ""
+        self.gone: dict[str, Sample] = {}
+        """GPU (PCI address) -> last sample, for GPUs that stopped being listed."""
+
+    def apply(self, event: Event) -> None:
+        """Take in one Event about this node."""
+        match event:
+            case Sample():
+                self._sample(event)
+            case NodeStatus():
+                self._status(event)
+            case Allocation():
+                self.allocation = event
+            case _:
+                pass
+
+    def _sample(self, sample: Sample) -> None:
+        if sample.probe == "kernel_log":
+            self.kernel.extend(sample.rows)
+        if sample.probe == "hello":
+            self._hello(sample)
+        key = (sample.probe, sample.device)
+        before = self.latest.get(key)
+        if before is not None and sample.values:
+            step = rates(before, sample)
+            if step is not None:
+                self.rates[key] = step
+        self.latest[key] = sample
+        self.troubles.pop(sample.probe, None)
+
+    def _hello(self, sample: Sample) -> None:
+        boot_id = str(sample.values.get("boot_id", ""))
+        if self.boot_id and boot_id and boot_id != self.boot_id:
+            self.latest.clear()
+            self.rates.clear()
+            self.kernel.clear()
+        self.hung.clear()
+        self.boot_id = boot_id or self.boot_id
+
+    def _status(self, status: NodeStatus) -> None:
+        if not status.probe:
+            if status.reason == "garbage":
+                self.noise.append(status.text)
+            else:
+                self.status = status
+        elif status.state is NodeState.HUNG:
+            self.hung[status.probe, status.device] = status
+        elif status.state is NodeState.DEGRADED:
+            self.troubles[status.probe] = status
+        else:
+            self.hung.pop((status.probe, status.device), None)
+
+    @property
+    def state(self) -> NodeState:
+        """The conversation's state; hung when any probe hangs while the node answers."""
+        state = self.status.state if self.status else NodeState.PENDING
+        return NodeState.HUNG if self.hung and state in (NodeState.UP, NodeState.ENDED) else state
+
+    def devices(self, probe: str) -> Iterator[tuple[str, Sample]]:
+        """(device, latest sample) of a probe, by device."""
+        return iter(sorted((d, s) for (p, d), s in self.latest.items() if p == probe))
+
+    def get(self, probe: str, device: str = "") -> Sample | None:
+        """The latest sample, however old."""
+        return self.latest.get((probe, device))
+
+    def value(self, probe: str, device: str, metric: str) -> Scalar | None:
+        """One reading, None when absent."""
+        sample = self.latest.get((probe, device))
+        return None if sample is None else sample.values.get(metric)
+
+    def gpu_label(self, device: str) -> str:
+        """What the operator calls a GPU: "GPU3", or its address when the index is unknown."""
+        for probe in ("gpu", "inventory"):
+            index = self.value(probe, device, "index")
+            if index is not None:
+                return f"GPU{index}"
+        return f"GPU {device}"

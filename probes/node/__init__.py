@@ -1,0 +1,32 @@
+"""THE PAYLOAD: what runs on the node. Python 3.6 syntax, stdlib + pynvml (+ psutil if there).
+
+Wire protocol (design 3). The bastion runs one loader command per node, writes the payload header and
+body to its stdin, then control lines. The node answers on stdout.
+
+Node -> bastion: one line per frame, `MARKER SP JSON LF`; MARKER is random per session. Anything else
+on stdout is noise. Frame kinds ("k"):
+  hello   {"k":"hello","v":1,"host":str,"python":"3.6.15","pid":int,"uid":int,"boot_id":str,
+           "boot_wall":float,"wall":float,"mono":float,"kernel":str,"os":str,
+           "caps":[probe names that will run],"missing":{"psutil":"why and what to do"}}
+  s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}   one probe tick.
+          "d" holds each device that answered; "gone":[device] those that vanished since last tick.
+          A device whose call failed carries "nvml_rc":15,"nvml_call":"nvmlDeviceGetTemperature".
+  hung    {"k":"hung","p":probe,"dev":device,"call":"nvmlDeviceGetPowerUsage","since":mono,"t":mono}
+          repeated every 5 s while it lasts; {"k":"unhung","p":probe,"dev":device,"t":mono} after.
+  err     {"k":"err","p":probe,"text":str,"t":mono}  a probe failed as a whole; the others go on.
+  job     {"k":"job","id":str,"state":"started|progress|done|failed|refused","text":str,"rc":int}
+  end     {"k":"end","t":mono}  pass mode is over; the agent exits 0.
+
+Bastion -> node, one JSON object per line after the payload (EOF ends agent and children in 1 s):
+  {"op":"run","id":str,"what":"nccl","args":{...}}   {"op":"cancel","id":str}
+  {"op":"intervals","fast_s":2.0,"slow_s":30.0,"rare_s":300.0}
+
+The config travels with the payload: {"marker":str,"mode":"watch"|"pass","window_s":1.0,
+"fast_s":2.0,"slow_s":30.0,"rare_s":300.0,"root":"/","deadline_s":5.0,"probes":[names] or null}.
+Pass mode: every probe once, after window_s the counter probes (catalog KIND "counter") once more,
+then `end`. A probe that hangs past the deadline is reported hung and does not delay `end`.
+
+Probe module contract: NAME, INTERVAL ("fast"|"slow"|"rare"|"stream"), COUNTERS (bool: sampled twice in
+a pass), METRICS {metric: (unit, kind, help)} with kind gauge|counter|info, and
+`collect(ctx)` -> (devices: dict, rows: list). ctx gives root paths, the shared NVML object, clocks.
+"""
