@@ -1,0 +1,1 @@
+"""Facing people and pipes."""

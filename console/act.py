@@ -1,0 +1,223 @@
+"""Drain and resume: plan (pure) -> confirm (the caller) -> execute -> what the scheduler reports."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+
+import msgspec
+
+from console.audit import Audit
+from console.fleet import Fleet
+from inventory.errors import ConsoleError, UsageError
+from inventory.expressions import natural_key
+from inventory.scheduler import Allocation, Plan, Scheduler, Step
+from probes.event import Severity
+
+OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
+FINAL_PHASES = frozenset({"refused", "done", "failed"})
+
+
+def plan(
+    verb: str,
+    names: Iterable[str],
+    reason: str,
+    fleet: Fleet,
+    schedulers: Mapping[str, Scheduler],
+    *,
+    override: bool = False,
+    despite_findings: bool = False,
+    cap: float = 0.2,
+) -> Plan:
+    """What would happen to these nodes; pure, from what the Fleet knows now.
+
+    Raises UsageError when the reason is missing.
+    """
+    if verb == "drain" and not reason.strip():
+        raise UsageError("a drain needs a reason", where="--reason", instead="say why, e.g. 'Xid 79 GPU3'")
+    refused: dict[str, str] = {}
+    wanted: list[str] = []
+    for name in sorted(dict.fromkeys(names), key=natural_key):
+        why = _refusal(verb, name, fleet, schedulers, override, despite_findings)
+        if why:
+            refused[name] = why
+        else:
+            wanted.append(name)
+    before = fleet.allocations(name for name in (*wanted, *refused) if name in fleet.nodes)
+    return Plan(
+        verb=verb,
+        nodes=tuple(wanted),
+        reason=reason.strip(),
+        commands=tuple(_commands(verb, wanted, reason.strip(), fleet, schedulers)),
+        refused=refused,
+        warnings=tuple(_warnings(verb, wanted, fleet, before)),
+        before=tuple(before.values()),
+        confirm_count=_typed_count(verb, wanted, fleet, cap),
+    )
+
+
+def _refusal(
+    verb: str,
+    name: str,
+    fleet: Fleet,
+    schedulers: Mapping[str, Scheduler],
+    override: bool,
+    despite_findings: bool,
+) -> str:
+    """Why this node is left alone; "" when it may be written."""
+    facts = fleet.nodes.get(name)
+    if facts is None:
+        return "not in the inventory"
+    if facts.node.scheduler not in schedulers:
+        return "no scheduler is configured for this node"
+    now = facts.allocation
+    if now is None:
+        return f"{facts.node.scheduler} did not report this node: its state is unknown"
+    if verb == "drain":
+        return _drain_refusal(now, override)
+    return _resume_refusal(name, now, fleet, override, despite_findings)
+
+
+def _drain_refusal(now: Allocation, override: bool) -> str:
+    if now.state in ("drained", "draining"):
+        if now.ours:
+            return f"already {now.state} by us: {now.reason}"
+        if not override:
+            return f"already {now.state} by {now.reason_by or 'somebody else'}: {now.reason}"
+    return ""
+
+
+def _resume_refusal(
+    name: str, now: Allocation, fleet: Fleet, override: bool, despite_findings: bool
+) -> str:
+    if now.state not in ("drained", "draining", "down"):
+        return f"not drained: {now.state}"
+    if not now.ours and not override:
+        return f"drained by {now.reason_by or 'somebody else'}, not by us: {now.reason}"
+    verdict = fleet.verdict(name)
+    if verdict.rank >= Severity.UNKNOWN.rank and not despite_findings:
+        sick = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
+        return f"still {verdict}: {sick}"
+    return ""
+
+
+def _commands(
+    verb: str, names: Sequence[str], reason: str, fleet: Fleet, schedulers: Mapping[str, Scheduler]
+) -> Iterable[tuple[str, ...]]:
+    for key, members in _by_scheduler(names, fleet).items():
+        scheduled = [fleet.nodes[name].node.scheduled_as for name in members]
+        if verb == "drain":
+            yield from schedulers[key].drain_commands(scheduled, reason)
+        else:
+            yield from schedulers[key].resume_commands(scheduled)
+
+
+def _by_scheduler(names: Sequence[str], fleet: Fleet) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name in names:
+        groups.setdefault(fleet.nodes[name].node.scheduler or "", []).append(name)
+    return groups
+
+
+def _warnings(
+    verb: str, wanted: Sequence[str], fleet: Fleet, before: Mapping[str, Allocation]
+) -> Iterable[str]:
+    jobs: dict[str, list[str]] = {}
+    spans: dict[str, tuple[str, int]] = {}
+    for name in wanted:
+        for job in before[name].jobs:
+            jobs.setdefault(job.id, []).append(name)
+            spans[job.id] = (f"{job.id} ({job.user or 'unknown user'})", job.nodes)
+    if verb == "drain":
+        for job_id, members in jobs.items():
+            title, total = spans[job_id]
+            yield f"{len(members)} of {total} nodes of job {title}: it keeps running until it ends"
+    for name in wanted:
+        if fleet.verdict(name) is Severity.OK and verb == "drain":
+            yield f"{name} has no findings: it looks healthy"
+        age = fleet.age(name)
+        if age is None:
+            yield f"{name} has not answered: the plan rests on the scheduler alone"
+        elif age > 60:
+            yield f"{name} last answered {age:.0f} s ago"
+
+
+def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> int | None:
+    if verb != "drain" or not wanted:
+        return None
+    pool = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
+    healthy = sum(1 for a in pool if a.state not in OUT_OF_WORK)
+    return len(wanted) if len(wanted) > max(1.0, cap * healthy) else None
+
+
+async def execute(
+    plan: Plan,
+    fleet: Fleet,
+    schedulers: Mapping[str, Scheduler],
+    audit: Audit,
+    *,
+    override: bool = False,
+    typed_count: int | None = None,
+) -> AsyncIterator[Step]:
+    """Do what the plan says, node by node; intent and outcome of every node are audited.
+
+    Raises UsageError when the plan asks for a typed count and it does not match, ConsoleError when
+    the audit file cannot be written: then nothing is done.
+    """
+    if plan.confirm_count is not None and typed_count != plan.confirm_count:
+        raise UsageError(
+            f"this {plan.verb}s {plan.confirm_count} nodes, more than the cap",
+            instead=f"type the number {plan.confirm_count} (--count {plan.confirm_count})",
+        )
+    try:
+        audit.intend(plan)
+    except OSError as error:
+        raise ConsoleError(f"audit file {audit.path}: {error.strerror}; nothing was done") from error
+    for key, members in _by_scheduler(plan.nodes, fleet).items():
+        async for step in _act(plan, members, fleet, schedulers[key], audit, override):
+            yield step
+
+
+async def _act(
+    plan: Plan,
+    members: Sequence[str],
+    fleet: Fleet,
+    scheduler: Scheduler,
+    audit: Audit,
+    override: bool,
+) -> AsyncIterator[Step]:
+    """One scheduler's share of the plan, then one batched reading of what it now reports."""
+    names = {fleet.nodes[name].node.scheduled_as: name for name in members}
+    if plan.verb == "drain":
+        steps = scheduler.drain(list(names), plan.reason, override=override)
+    else:
+        steps = scheduler.resume(list(names), override=override)
+    async for step in steps:
+        ours = msgspec.structs.replace(step, node=names.get(step.node, step.node))
+        if ours.phase in FINAL_PHASES:
+            audit.outcome(plan, ours)
+        fleet.apply(ours)
+        yield ours
+    try:
+        found = await scheduler.allocations(list(names))
+    except ConsoleError as error:
+        fleet.errors[scheduler.name] = str(error)
+        return
+    for allocation in found:
+        after = msgspec.structs.replace(allocation, node=names.get(allocation.node, allocation.node))
+        fleet.apply(after)
+        audit.reading(plan, after)
+
+
+async def read_allocations(fleet: Fleet, schedulers: Mapping[str, Scheduler]) -> None:
+    """Ask each scheduler once and apply what it says; trouble goes to `fleet.errors`, not away."""
+    for key, scheduler in schedulers.items():
+        try:
+            found = {a.node: a for a in await scheduler.allocations()}
+        except ConsoleError as error:
+            fleet.errors[key] = str(error)
+            continue
+        fleet.errors.pop(key, None)
+        for name, facts in fleet.nodes.items():
+            theirs = found.get(facts.node.scheduled_as)
+            if facts.node.scheduler == key and theirs is not None:
+                fleet.apply(msgspec.structs.replace(theirs, node=name))

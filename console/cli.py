@@ -1,0 +1,281 @@
+"""The command line. Parsing imports neither Textual nor asyncssh; each command imports what it needs."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NoReturn, ParamSpec, TypeVar
+
+import click
+
+from console.settings import Settings
+from inventory.errors import ConsoleError, UsageError
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+WHERE = (
+    click.option("-i", "--inventory", "source", metavar="FILE|slurm:|ssh:|local:", help="Which nodes exist."),
+    click.option("-w", "hosts", metavar="HOSTS", help="Only these nodes, e.g. gpu[001-016]."),
+    click.option("-x", "exclude", metavar="HOSTS", help="Not these nodes."),
+    click.option("-g", "group", metavar="GROUP", help="Only this group of the inventory."),
+    click.option("--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."),
+    click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Story of the demo."),
+    click.option("--nodes", type=click.IntRange(1, 256), metavar="N", help="Nodes of the demo [16]."),
+)
+HOW = (
+    click.option("--timeout", "timeout_s", type=click.FloatRange(0.5, 600), metavar="S", help="Per node [12]."),
+    click.option("--fanout", type=click.IntRange(1, 1024), metavar="N", help="Handshakes at a time [64]."),
+    click.option("--window", "window_s", type=click.FloatRange(0.05, 60), metavar="S",
+                 help="Between the two counter samples of a pass [1]."),
+    click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits."),
+    click.option("--read-only", is_flag=True, default=None, help="Refuse everything that changes the cluster."),
+)  # fmt: skip
+JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable on stdout.")
+
+
+def common(function: Callable[P, R]) -> Callable[P, R]:
+    """Options that choose nodes and how to ask them, before or after the command's name."""
+    for option in reversed((*WHERE, *HOW)):
+        function = option(function)
+    return function
+
+
+class Request:
+    """The common options, root's first, the command's on top."""
+
+    def __init__(self, options: dict[str, Any]) -> None:
+        """`options` are click's parameters; None and False mean not typed."""
+        self.options = {k: v for k, v in options.items() if v not in (None, False)}
+
+    def over(self, options: dict[str, Any]) -> Request:
+        """The same with the options typed after the command's name on top."""
+        return Request({**self.options, **Request(options).options})
+
+    def get(self, name: str) -> Any:
+        """The option's value, None when it was not typed."""
+        return self.options.get(name)
+
+    def settings(self) -> Settings:
+        """Flags over defaults."""
+        names = Settings.__struct_fields__
+        return Settings(**{k: v for k, v in self.options.items() if k in names})
+
+
+def with_request(function: Callable[..., R]) -> Callable[..., R]:
+    """Give the command a Request made of root's and its own common options."""
+
+    @common
+    @click.pass_context
+    @functools.wraps(function)
+    def wrapper(context: click.Context, /, **parameters: Any) -> R:
+        names = {option.name for option in _parameters(context.command)}
+        own = {k: parameters.pop(k) for k in list(parameters) if k in COMMON and k in names}
+        root: Request = context.find_object(Request) or Request({})
+        return function(root.over(own), **parameters)
+
+    return wrapper
+
+
+COMMON = frozenset(
+    ("source", "hosts", "exclude", "group", "demo", "scenario", "nodes", "timeout_s", "fanout",
+     "window_s", "rules", "read_only")
+)  # fmt: skip
+
+
+def _parameters(command: click.Command) -> list[click.Parameter]:
+    return command.params
+
+
+@click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@common
+@JSON
+@click.option("--fail-on", type=click.Choice(["warn", "critical", "unknown"]),
+              help="Exit 0 below this severity.")  # fmt: skip
+@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@click.version_option(package_name="gpuconsole")
+@click.pass_context
+def cli(context: click.Context, /, as_json: bool, fail_on: str | None, no_mouse: bool, **options: Any) -> None:
+    """Which GPU nodes are sick, which are slow, why, and what to do.
+
+    Without a command: the live console; with --json one pass over all nodes and one document.
+    """
+    request = Request(options)
+    context.obj = request
+    if context.invoked_subcommand is not None:
+        return
+    if as_json:
+        from console.headless import one_pass
+
+        sys.exit(one_pass(request, fail_on))
+    _need_terminal()
+    from console.screen import run_screen
+
+    sys.exit(run_screen(request, mouse=not no_mouse))
+
+
+def _need_terminal() -> None:
+    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UsageError("the console needs a terminal", instead="use --json for pipes and cron")
+    if os.environ.get("TERM", "dumb") in ("dumb", ""):
+        raise UsageError("TERM=dumb cannot show the console", instead="set TERM, or use --json")
+
+
+@cli.command()
+@with_request
+@click.option("--json", "as_json", is_flag=True, required=True, help="NDJSON of Events on stdout.")
+def watch(request: Request, /, as_json: bool) -> None:
+    """Endless NDJSON of Events, findings included."""
+    from console.headless import watch as run
+
+    sys.exit(run(request))
+
+
+@cli.command()
+@click.argument("file", type=click.Path(path_type=Path))
+@with_request
+@JSON
+@click.option("--speed", type=click.FloatRange(0.01, 10_000), default=1.0, help="1 is as recorded.")
+def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None:
+    """Judge a recording again: the console, or with --json its final document."""
+    from console import recording
+
+    if as_json:
+        sys.exit(recording.judge_file(request, file))
+    _need_terminal()
+    from console.screen import replay_screen
+
+    sys.exit(replay_screen(request, file, speed))
+
+
+@cli.command()
+@click.argument("nodes_expression", metavar="HOSTS")
+@with_request
+@click.option("--reason", required=True, help="Why; shown by the scheduler to everybody.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@click.option("--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours.")
+@click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
+@JSON
+def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
+    """Take nodes out of work; running jobs end by themselves."""
+    from console.headless_act import act
+
+    sys.exit(act(request, "drain", nodes_expression, **options))
+
+
+@cli.command()
+@click.argument("nodes_expression", metavar="HOSTS")
+@with_request
+@click.option("--reason", default="", help="For the audit file.")
+@click.option("--yes", is_flag=True, help="Do it without asking.")
+@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
+@click.option("--override", is_flag=True, help="Also nodes that others drained.")
+@click.option("--despite-findings", is_flag=True, help="Also nodes that a fresh pass finds sick or silent.")
+@click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
+@JSON
+def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
+    """Give nodes that we drained back to work, after a fresh pass over them."""
+    from console.headless_act import act
+
+    sys.exit(act(request, "resume", nodes_expression, **options))
+
+
+@cli.command()
+@click.argument("nodes_expression", metavar="HOSTS")
+@with_request
+@click.option("--level", type=click.Choice(["node"]), default="node", show_default=True,
+              help="node: all-reduce over the GPUs of each node.")  # fmt: skip
+@click.option("--i-own-these-nodes", "force", is_flag=True, help="Also nodes that look busy.")
+@click.option("--limit", "limit_s", type=click.FloatRange(5, 3600), default=120.0, show_default=True,
+              metavar="S", help="Hard time limit of one node's test.")  # fmt: skip
+@JSON
+def test(request: Request, /, nodes_expression: str, level: str, **options: Any) -> None:
+    """Run an NCCL (or gloo) all-reduce on idle nodes and show the bus bandwidth."""
+    from console.headless_test import run
+
+    sys.exit(run(request, nodes_expression, **options))
+
+
+@cli.command()
+@click.argument("topic", default="")
+@click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
+def explain(topic: str, rules: Path | None) -> None:
+    """What a rule means, its limits and their source: a rule id, xid:79, nvml:15; empty lists all."""
+    from probes.checks import explain as text
+    from probes.rules import load_rules
+
+    click.echo(text(topic, load_rules(rules)))
+
+
+@cli.command(name="inventory")
+@with_request
+@JSON
+def show_inventory(request: Request, /, as_json: bool) -> None:
+    """The nodes this command line means, and where they come from."""
+    from console.headless import show_inventory as run
+
+    sys.exit(run(request, as_json))
+
+
+@cli.command()
+@with_request
+def doctor(request: Request, /) -> None:
+    """What is missing here, and what would make the answers better."""
+    from console.doctor import run
+
+    sys.exit(run(request))
+
+
+@cli.command()
+def schema() -> None:
+    """JSON Schema of the document and of the Events."""
+    from console.output import Stdout, as_json
+    from console.output import schema as of_everything
+
+    Stdout().write(as_json(of_everything(), indent=True))
+
+
+def main() -> NoReturn:
+    """Entry point: one line for the operator's mistakes, one line and a log path for ours."""
+    try:
+        cli.main(standalone_mode=False)
+    except (click.exceptions.Abort, KeyboardInterrupt):
+        _leave("interrupted", 130)
+    except click.exceptions.Exit as exit_:
+        sys.exit(exit_.exit_code)
+    except click.ClickException as error:
+        _leave(error.format_message(), 64)
+    except UsageError as error:
+        _leave(str(error), 64)
+    except ConsoleError as error:
+        _leave(str(error), 3)
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        sys.exit(0)
+    except Exception as error:  # noqa: BLE001 - the last line of defence writes a log and exits 70
+        _leave(_logged(error), 70)
+    sys.exit(0)
+
+
+def _leave(text: str, code: int) -> NoReturn:
+    click.echo(f"gpuconsole: {text}", err=True)
+    sys.exit(code)
+
+
+def _logged(error: Exception) -> str:
+    import traceback
+
+    from console.settings import log_path
+
+    path = log_path()
+    with path.open("a", encoding="utf-8") as log:
+        traceback.print_exception(error, file=log)
+    return f"internal error: {type(error).__name__}: {error} (details in {path})"
+
+
+if __name__ == "__main__":
+    main()

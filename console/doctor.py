@@ -1,0 +1,115 @@
+"""`gpuconsole doctor`: what is missing on this machine, and what each gap costs."""
+
+from __future__ import annotations
+
+import asyncio
+import locale
+import os
+import platform
+import resource
+import shutil
+from collections.abc import Iterable
+from importlib.metadata import version
+from typing import TYPE_CHECKING
+
+from msgspec import Struct
+
+from console.engine import schedulers_for
+from console.launch import inventory_for
+from console.output import Exit, Stdout
+from console.settings import log_path, state_dir
+from inventory.errors import ConsoleError
+from inventory.node import Inventory
+
+if TYPE_CHECKING:
+    from console.cli import Request
+
+DESCRIPTORS_PER_NODE = 3
+
+
+class Line(Struct, frozen=True):
+    """One statement: it is fine, or what to do."""
+
+    ok: bool
+    what: str
+    advice: str = ""
+
+
+def run(request: Request) -> int:
+    """Print every statement; exit 0 when all is well, 1 otherwise."""
+    lines = [*_machine(), *asyncio.run(_cluster(request))]
+    Stdout().write("".join(_text(line) for line in lines).encode())
+    return Exit.OK if all(line.ok for line in lines) else Exit.WARN
+
+
+def _text(line: Line) -> str:
+    mark = "ok  " if line.ok else "FIX "
+    return f"{mark} {line.what}{': ' + line.advice if line.advice else ''}\n"
+
+
+def _machine() -> Iterable[Line]:
+    yield Line(True, f"Python {platform.python_version()}, gpuconsole {version('gpuconsole')}")
+    for name in ("textual", "asyncssh", "nvidia-ml-py"):
+        yield Line(True, f"{name} {version(name)}")
+    found = shutil.which("ssh")
+    yield Line(
+        found is not None, f"ssh client {found or 'not found'}",
+        "" if found else "install openssh-client: without `ssh -G` some ssh_config keywords are missed",
+    )  # fmt: skip
+    agent = os.environ.get("SSH_AUTH_SOCK")
+    yield Line(True, "ssh agent in use" if agent else "no ssh agent: keys are read from files")
+    encoding = locale.getpreferredencoding(False)
+    yield Line(
+        encoding.lower().replace("-", "") == "utf8", f"locale encoding {encoding}",
+        "" if encoding.lower() == "utf-8" else "set LANG=C.UTF-8, or live with ASCII glyphs",
+    )  # fmt: skip
+    yield _writable("state directory", str(state_dir()))
+    yield _writable("log directory", str(log_path().parent))
+
+
+def _writable(what: str, path: str) -> Line:
+    ok = os.access(path, os.W_OK)
+    return Line(ok, f"{what} {path}", "" if ok else "not writable: drains need the audit file there")
+
+
+async def _cluster(request: Request) -> list[Line]:
+    try:
+        inventory = await inventory_for(request)
+    except ConsoleError as error:
+        return [Line(False, "inventory", str(error))]
+    lines = [Line(True, f"inventory {inventory.source}: {len(inventory.nodes)} nodes")]
+    lines.append(_descriptors(inventory))
+    lines += _ssh_keywords(inventory)
+    for name, scheduler in schedulers_for(inventory).items():
+        try:
+            found = await scheduler.allocations()
+        except ConsoleError as error:
+            lines.append(Line(False, f"scheduler {name}", str(error)))
+            continue
+        ours = {node.scheduled_as for node in inventory.nodes if node.scheduler == name}
+        missing = sorted(ours - {allocation.node for allocation in found})
+        advice = f"does not know {', '.join(missing[:5])}: set scheduler_name" if missing else ""
+        lines.append(Line(not missing, f"scheduler {name}: {len(found)} nodes", advice))
+    if not any(node.scheduler for node in inventory.nodes):
+        lines.append(Line(False, "no scheduler", "set `scheduler: slurm` to see jobs and to drain"))
+    return lines
+
+
+def _descriptors(inventory: Inventory) -> Line:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = len(inventory.nodes) * DESCRIPTORS_PER_NODE + 64
+    return Line(
+        hard == resource.RLIM_INFINITY or hard >= need, f"open files limit {hard}",
+        "" if hard == resource.RLIM_INFINITY or hard >= need else f"raise it to {need} (ulimit -n)",
+    )  # fmt: skip
+
+
+def _ssh_keywords(inventory: Inventory) -> Iterable[Line]:
+    if not any(node.transport == "ssh" for node in inventory.nodes):
+        return
+    from probes.ssh_config import ignored_keywords
+
+    for keyword in ignored_keywords(inventory.ssh_config):
+        yield Line(False, f"ssh_config keyword {keyword}", "not supported here; ssh itself honours it")
+
+

@@ -1,0 +1,246 @@
+"""The Engine: sessions and scheduler on one side, the Fleet on the other. Both front ends drive it.
+
+It does not know how its Events are drawn or written, and it does not know SSH: it is given a
+Transport. Anything else that yields Events (a recording) fits in `feed`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from console import act
+from console.audit import Audit
+from console.fleet import Fleet
+from console.settings import Settings, state_dir
+from inventory.errors import UsageError
+from inventory.node import Inventory, Node
+from inventory.scheduler import Plan, Scheduler, Step
+from probes.bundle import AgentConfig
+from probes.event import Event, NodeState
+
+if TYPE_CHECKING:
+    from probes.session import Session
+    from probes.transport import Transport
+
+Sink = Callable[[Event], None]
+POWERED_OFF = "off"
+FIRST_READING_S = 2.0
+"""How long sessions wait to learn which nodes are powered off by design."""
+
+
+def schedulers_for(inventory: Inventory) -> dict[str, Scheduler]:
+    """One Scheduler object per kind named in the inventory."""
+    kinds = {node.scheduler for node in inventory.nodes if node.scheduler}
+    found: dict[str, Scheduler] = {}
+    for kind in sorted(kinds):
+        if kind == "slurm":
+            from inventory.run import LocalRun
+            from inventory.slurm import Slurm
+
+            found[kind] = Slurm(LocalRun())
+    return found
+
+
+class Engine:
+    """Collects Events into a Fleet and acts through the schedulers."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        settings: Settings,
+        *,
+        transport: Callable[[], Transport] | None = None,
+        schedulers: Mapping[str, Scheduler] | None = None,
+        fleet: Fleet | None = None,
+    ) -> None:
+        """`transport` is called when the first session starts, so that SSH is imported late."""
+        self.inventory = inventory
+        self.settings = settings
+        self.fleet = fleet or Fleet(inventory)
+        self.schedulers = dict(schedulers if schedulers is not None else schedulers_for(inventory))
+        self.audit = Audit(state_dir() / "audit.jsonl")
+        self.taps: list[Sink] = []
+        """Called with every Event after the Fleet took it in."""
+        self.sessions: dict[str, Session] = {}
+        self._open = transport or self._default_transport
+        self._transport: Transport | None = None
+
+    @property
+    def read_only(self) -> bool:
+        """Whether anything that writes is refused."""
+        return self.settings.read_only
+
+    @property
+    def cluster(self) -> str:
+        """The cluster's name, or where the inventory came from."""
+        return self.inventory.cluster or self.inventory.source
+
+    def feed(self, event: Event) -> None:
+        """The one entrance: every Event of every source passes here."""
+        self.fleet.apply(event)
+        for tap in self.taps:
+            tap(event)
+
+    def _default_transport(self) -> Transport:
+        from probes.ssh import connections
+
+        return connections(self.inventory, fanout=self.settings.fanout)
+
+    async def run(self) -> None:
+        """Watch all nodes and the scheduler until cancelled; agents are gone when it returns."""
+        async with self._connected(), asyncio.TaskGroup() as group:
+            if self.schedulers:
+                first = group.create_task(act.read_allocations(self.fleet, self.schedulers))
+                await asyncio.wait([first], timeout=FIRST_READING_S)
+            while True:
+                self._start_missing(group)
+                await asyncio.sleep(self.settings.scheduler_s)
+                await act.read_allocations(self.fleet, self.schedulers)
+
+    def _start_missing(self, group: asyncio.TaskGroup) -> None:
+        """A session for every node that has none and is not powered off by design."""
+        for node in self.inventory.nodes:
+            if node.name not in self.sessions and not self._powered_off(node):
+                self._start(group, node, "watch")
+
+    async def one_pass(self) -> None:
+        """One pass over all nodes; no node takes longer than the timeout once its turn came."""
+        async with self._connected(), asyncio.TaskGroup() as group:
+            await act.read_allocations(self.fleet, self.schedulers)
+            for node in self.inventory.nodes:
+                if not self._powered_off(node):
+                    self._start(group, node, "pass")
+
+    def _powered_off(self, node: Node) -> bool:
+        allocation = self.fleet.nodes[node.name].allocation
+        return allocation is not None and allocation.state == POWERED_OFF
+
+    @contextlib.asynccontextmanager
+    async def _connected(self) -> AsyncIterator[None]:
+        self._transport = self._open()
+        # 4,000 sessions allocate enough to make every full collection a visible pause (perf.md 2).
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+        try:
+            yield
+        finally:
+            self.sessions.clear()
+            await self._transport.close()
+            self._transport = None
+
+    def _start(self, group: asyncio.TaskGroup, node: Node, mode: str) -> None:
+        from probes.session import Session
+
+        assert self._transport is not None
+        session = Session(node, self._transport, self._agent_config(mode), self.feed, self.settings.timeout_s)
+        self.sessions[node.name] = session
+        group.create_task(session.run(), name=f"session {node.name}")
+
+    def _agent_config(self, mode: str) -> AgentConfig:
+        s = self.settings
+        return AgentConfig(
+            mode=mode, window_s=s.window_s, fast_s=s.fast_s, slow_s=s.slow_s, rare_s=s.rare_s
+        )
+
+    async def plan(
+        self,
+        verb: str,
+        names: Iterable[str],
+        reason: str,
+        *,
+        override: bool = False,
+        despite_findings: bool = False,
+    ) -> Plan:
+        """Read the scheduler now, then plan from that. Raises UsageError in read-only mode."""
+        if self.read_only:
+            raise UsageError(f"{verb} is not possible with --read-only")
+        await act.read_allocations(self.fleet, self.schedulers)
+        self.fleet.tick()
+        return act.plan(
+            verb, names, reason, self.fleet, self.schedulers, override=override,
+            despite_findings=despite_findings, cap=self.settings.drain_cap,
+        )  # fmt: skip
+
+    async def execute(
+        self, plan: Plan, typed_count: int | None = None, *, override: bool = False
+    ) -> AsyncIterator[Step]:
+        """Carry out a confirmed plan."""
+        if self.read_only:
+            raise UsageError(f"{plan.verb} is not possible with --read-only")
+        async for step in act.execute(
+            plan, self.fleet, self.schedulers, self.audit, override=override,
+            typed_count=typed_count,
+        ):  # fmt: skip
+            for tap in self.taps:
+                tap(step)
+            yield step
+
+    NOT_YET = "not read yet"
+
+    def test_refusal(self, name: str) -> str:
+        """Why no active test may start on this node; "" when it may."""
+        facts = self.fleet.nodes[name]
+        if facts.state not in (NodeState.UP, NodeState.DEGRADED):
+            return f"no live session ({facts.state}), {self.NOT_YET}"
+        now = facts.allocation
+        if now is not None and (now.jobs or now.state in ("allocated", "mixed")):
+            jobs = ", ".join(f"{job.id} {job.user}".strip() for job in now.jobs)
+            return f"busy: {jobs or now.raw or now.state}"
+        if facts.node.scheduler and now is None:
+            return f"{facts.node.scheduler} has not said whether a job runs here, {self.NOT_YET}"
+        if facts.get("inventory") is None:
+            return f"its GPUs are {self.NOT_YET}"
+        if not any(device for device, _ in facts.devices("inventory")):
+            return ""
+        processes = facts.get("processes")
+        if processes is None:
+            return f"processes on its GPUs are {self.NOT_YET}"
+        users = {str(row.get("command", "?")) for row in processes.rows}
+        return f"busy: {', '.join(sorted(users))} on its GPUs" if users else ""
+
+    def start_test(
+        self, names: Sequence[str], *, force: bool = False, limit_s: float = 120.0
+    ) -> dict[str, str]:
+        """Start the node-level all-reduce; node -> why not for those that were refused."""
+        if self.read_only:
+            raise UsageError("test is not possible with --read-only")
+        refused: dict[str, str] = {}
+        for name in names:
+            why = "" if force else self.test_refusal(name)
+            session = self.sessions.get(name)
+            if not why and (session is None or not session.send(self._test_op(name, force, limit_s))):
+                why = "no live session"
+            if why:
+                refused[name] = why
+        return refused
+
+    def _test_op(self, name: str, force: bool, limit_s: float) -> dict[str, object]:
+        node = self.fleet.nodes[name].node
+        args: dict[str, object] = {"force": force, "timeout_s": limit_s}
+        if node.nccl_tests:
+            args["binary"] = node.nccl_tests
+        if node.torch_python:
+            args["torch_python"] = node.torch_python
+        return {"op": "run", "id": f"nccl-{name}", "what": "nccl", "args": args}
+
+    def ssh_command(self, name: str) -> list[str]:
+        """argv of an interactive login on the node."""
+        node = self.fleet.nodes[name].node
+        argv = ["ssh"]
+        if self.inventory.ssh_config:
+            argv += ["-F", self.inventory.ssh_config]
+        if node.port:
+            argv += ["-p", str(node.port)]
+        if node.identity:
+            argv += ["-i", node.identity]
+        if node.jump:
+            argv += ["-J", ",".join(node.jump)]
+        if self.inventory.known_hosts:
+            argv += ["-o", "UserKnownHostsFile=" + " ".join(self.inventory.known_hosts)]
+        destination = f"{node.user}@{node.target}" if node.user else node.target
+        return [*argv, "--", destination]

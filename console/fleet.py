@@ -1,0 +1,206 @@
+"""The Fleet is our memory of all nodes. It changes only by applying Events.
+
+`apply` is cheap and called for every Event; `tick` judges what became dirty. The screen and the JSON
+document read the same Fleet.
+"""
+
+from __future__ import annotations
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+
+from inventory.node import Inventory
+from inventory.scheduler import Allocation, Step
+from probes.checks import Peers, judge, peers, verdict
+from probes.event import Event, Finding, NodeState, NodeStatus, Sample, Severity
+from probes.facts import NodeFacts
+from probes.ledger import Ledger
+from probes.rules import Rules, load_rules
+from probes.straggler import compare
+
+HISTORY = 60
+"""Readings kept per GPU and plotted metric; 4 B each."""
+PLOTTED = ("temp_c", "util_percent", "power_w", "sm_clock_mhz")
+STREAM = 500
+PEERS_EVERY_S = 10.0
+STRAGGLERS_EVERY_S = 5.0
+URGENT_PROBES = frozenset({"hello", "kernel_log", "inventory", "ecc", "infiniband", "nvlink", "pcie"})
+"""Judged at the next tick; the fast probes wait for their turn when the budget is short."""
+
+StreamEntry = tuple[int, float, Finding | NodeStatus | Step]
+
+
+class Fleet:
+    """Latest facts, findings and short history of every node of the inventory."""
+
+    def __init__(
+        self,
+        inventory: Inventory,
+        rules: Rules | None = None,
+        *,
+        one_pass: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`one_pass` switches hysteresis off: there is no second look."""
+        self.inventory = inventory
+        self.rules = rules or load_rules()
+        self.clock = clock
+        self.nodes = {node.name: NodeFacts(node) for node in inventory.nodes}
+        self.findings: dict[str, list[Finding]] = {name: [] for name in self.nodes}
+        self.stream: deque[StreamEntry] = deque(maxlen=STREAM)
+        self.errors: dict[str, str] = {}
+        """Source of trouble -> one sentence, for what is nobody's node (scheduler down)."""
+        self.version = 0
+        self.seen: dict[str, float] = {}
+        self.changed: list[Finding] = []
+        """Findings that are new, changed or ended since the last `take_changed`."""
+        self._ledger = Ledger(self.rules, one_pass=one_pass)
+        self._verdicts: dict[str, Severity] = {}
+        self._history: dict[tuple[str, str, str], array[float]] = {}
+        self._urgent: dict[str, None] = dict.fromkeys(self.nodes)
+        self._waiting: dict[str, None] = {}
+        self._dirty: set[str] = set(self.nodes)
+        self._sequence = 0
+        self._peers: dict[str, Peers] = {}
+        self._peers_at = float("-inf")
+        self._slow: dict[str, list[Finding]] = {}
+        self._slow_at = float("-inf")
+
+    def apply(self, event: Event) -> None:
+        """Take in one Event. Events about unknown nodes are ignored."""
+        facts = self.nodes.get(event.node)
+        if facts is None:
+            return
+        match event:
+            case Sample():
+                self._sample(facts, event)
+            case NodeStatus():
+                self._note(event.at, event)
+                facts.apply(event)
+                self._urgent[event.node] = None
+            case Step():
+                self._note(event.at, event)
+            case Allocation():
+                facts.apply(event)
+            case Finding():
+                return
+        self._dirty.add(event.node)
+        self.version += 1
+
+    def _sample(self, facts: NodeFacts, sample: Sample) -> None:
+        facts.apply(sample)
+        self.seen[sample.node] = sample.at
+        queue = self._urgent if sample.probe in URGENT_PROBES else self._waiting
+        queue[sample.node] = None
+        if sample.probe == "gpu":
+            for metric in PLOTTED:
+                value = sample.values.get(metric)
+                if isinstance(value, int | float):
+                    self._remember(sample.node, sample.device, metric, float(value))
+
+    def _remember(self, node: str, device: str, metric: str, value: float) -> None:
+        ring = self._history.setdefault((node, device, metric), array("f"))
+        ring.append(value)
+        if len(ring) > HISTORY:
+            del ring[0]
+
+    def _note(self, at: float, what: Finding | NodeStatus | Step) -> None:
+        if isinstance(what, NodeStatus) and what.state in (NodeState.CONNECTING, NodeState.UP):
+            return
+        self._sequence += 1
+        self.stream.append((self._sequence, at, what))
+
+    def tick(self, now: float | None = None, budget_s: float = float("inf")) -> None:
+        """Judge what changed, urgent nodes first, for at most about `budget_s` of CPU time."""
+        now = self.clock() if now is None else now
+        self._expect(now)
+        self._compare(now)
+        started = time.perf_counter()
+        for queue in (self._urgent, self._waiting):
+            while queue:
+                name = next(iter(queue))
+                del queue[name]
+                self._waiting.pop(name, None)
+                self._judge(name, now)
+                if time.perf_counter() - started > budget_s:
+                    return
+
+    def _expect(self, now: float) -> None:
+        if now - self._peers_at >= PEERS_EVERY_S or not self._peers:
+            self._peers = peers(self.nodes.values())
+            self._peers_at = now
+
+    def _compare(self, now: float) -> None:
+        if now - self._slow_at < STRAGGLERS_EVERY_S:
+            return
+        self._slow_at = now
+        slow: dict[str, list[Finding]] = {}
+        for finding in compare(self.nodes.values(), self.rules, now):
+            slow.setdefault(finding.node, []).append(finding)
+        for name in slow.keys() | self._slow.keys():
+            self._waiting[name] = None
+        self._slow = slow
+
+    def _judge(self, name: str, now: float) -> None:
+        facts = self.nodes[name]
+        fresh = judge(facts, self._peers[facts.node.role], self.rules, now)
+        fresh += self._slow.get(name, [])
+        before = {(f.rule, f.device): f for f in self.findings[name]}
+        after = self._ledger.update(name, fresh, now, facts.boot_id)
+        self.findings[name] = sorted(after, key=lambda f: (-f.severity.rank, f.rule, f.device))
+        for finding in self.findings[name]:
+            old = before.get((finding.rule, finding.device))
+            if old is None or old.severity is not finding.severity or old.latched != finding.latched:
+                self._note(now, finding)
+                self.changed.append(finding)
+        was = self._verdicts.get(name)
+        self._verdicts[name] = verdict(facts, after, now)
+        if before or after or was is not self._verdicts[name]:
+            self._dirty.add(name)
+            self.version += 1
+
+    def verdict(self, name: str) -> Severity:
+        """The node's verdict; unknown until it was judged."""
+        return self._verdicts.get(name, Severity.UNKNOWN)
+
+    def counts(self) -> dict[Severity, int]:
+        """Nodes per verdict; every severity has a key."""
+        counts = dict.fromkeys(Severity, 0)
+        for name in self.nodes:
+            counts[self.verdict(name)] += 1
+        return counts
+
+    def take_dirty(self) -> set[str]:
+        """Names whose drawing may have changed since the last call."""
+        dirty, self._dirty = self._dirty, set()
+        return dirty
+
+    def take_changed(self) -> list[Finding]:
+        """Findings that are new or changed since the last call."""
+        changed, self.changed = self.changed, []
+        return changed
+
+    def history(self, node: str, device: str, metric: str) -> Sequence[float]:
+        """The last readings of a plotted metric, oldest first; empty when there is none."""
+        return self._history.get((node, device, metric), ())
+
+    def age(self, name: str, now: float | None = None) -> float | None:
+        """Seconds since the node's last sample; None when there never was one."""
+        at = self.seen.get(name)
+        return None if at is None else max(0.0, (self.clock() if now is None else now) - at)
+
+    def oldest_age(self, now: float | None = None) -> float | None:
+        """The largest age among nodes that ever answered."""
+        ages = [age for name in self.nodes if (age := self.age(name, now)) is not None]
+        return max(ages, default=None)
+
+    def acknowledge(self, node: str, rule: str, device: str) -> None:
+        """The operator has seen this finding; it stays visible and stops announcing itself."""
+        self._ledger.acknowledge(node, rule, device)
+        self._urgent[node] = None
+
+    def allocations(self, names: Iterable[str]) -> dict[str, Allocation]:
+        """What the scheduler last said about these nodes; nodes it never mentioned are missing."""
+        return {n: a for n in names if (a := self.nodes[n].allocation) is not None}

@@ -1,0 +1,76 @@
+"""One pass and the endless stream: the Fleet without a screen."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import sys
+import time
+from typing import TYPE_CHECKING
+
+from console.launch import engine_for, inventory_for, narrate, run_async
+from console.output import Stdout, as_json, as_ndjson, document, exit_code
+from inventory.expressions import fold
+from probes.event import Event, Severity
+
+if TYPE_CHECKING:
+    from console.cli import Request
+
+TICK_S = 1.0
+
+
+def one_pass(request: Request, fail_on: str | None) -> int:
+    """`gpuconsole --json`: ask every node once, write one document, return the exit code."""
+    return run_async(_one_pass(request, Severity(fail_on) if fail_on else None))
+
+
+async def _one_pass(request: Request, fail_on: Severity | None) -> int:
+    started = time.time()
+    async with engine_for(request, one_pass=True) as engine:
+        await engine.one_pass()
+        engine.fleet.tick()
+        report = document(engine.fleet, started, time.time())
+    counts = ", ".join(f"{number} {name}" for name, number in report.counts.items() if number)
+    narrate(f"{len(report.nodes)} nodes in {report.duration_s:.1f} s: {counts}")
+    Stdout().write(as_json(report, indent=sys.stdout.isatty()))
+    return exit_code(report.verdict, fail_on)
+
+
+def watch(request: Request) -> int:
+    """`gpuconsole watch --json`: every Event and every new finding, until interrupted."""
+    return run_async(_watch(request))
+
+
+async def _watch(request: Request) -> int:
+    out = Stdout()
+    pending: list[Event] = []
+    async with engine_for(request) as engine:
+        engine.taps.append(pending.append)
+        task = asyncio.ensure_future(engine.run())
+        try:
+            while not out.closed and not task.done():
+                await asyncio.wait([task], timeout=TICK_S)
+                engine.fleet.tick(budget_s=TICK_S / 4)
+                pending += engine.fleet.take_changed()
+                out.write(as_ndjson(pending))
+                pending.clear()
+        finally:
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+    return 0
+
+
+def show_inventory(request: Request, json: bool) -> int:
+    """`gpuconsole inventory`: one line per group, or the whole inventory as JSON."""
+    inventory = asyncio.run(inventory_for(request))
+    if json:
+        Stdout().write(as_json(inventory, indent=sys.stdout.isatty()))
+        return 0
+    groups: dict[str, list[str]] = {}
+    for node in inventory.nodes:
+        groups.setdefault(node.group, []).append(node.name)
+    lines = [f"{len(inventory.nodes)} nodes from {inventory.source or 'the command line'}"]
+    lines += [f"  {group}: {fold(names)} ({len(names)})" for group, names in groups.items()]
+    Stdout().write(("\n".join(lines) + "\n").encode())
+    return 0

@@ -1,0 +1,213 @@
+"""The JSON document of one pass, NDJSON streams and exit codes. stdout is data, stderr narration."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable
+from enum import IntEnum
+
+import msgspec
+from msgspec import Struct, field
+
+from console.fleet import Fleet
+from inventory.expressions import fold, natural_key
+from inventory.scheduler import Allocation
+from probes.event import SCHEMA, Event, Finding, NodeState, Row, Scalar, Severity, worst
+
+GPU_METRICS = (
+    "util_percent", "mem_used_bytes", "mem_total_bytes", "temp_c", "power_w", "power_limit_w",
+    "sm_clock_mhz", "reasons", "nvml_rc",
+)  # fmt: skip
+
+
+class Exit(IntEnum):
+    """Exit codes, the same with and without --json (design 6)."""
+
+    OK = 0
+    WARN = 1
+    CRITICAL = 2
+    UNKNOWN = 3
+    USAGE = 64
+    INTERNAL = 70
+    INTERRUPTED = 130
+
+
+_EXIT = {
+    Severity.OK: Exit.OK,
+    Severity.INFO: Exit.OK,
+    Severity.WARN: Exit.WARN,
+    Severity.CRITICAL: Exit.CRITICAL,
+    Severity.UNKNOWN: Exit.UNKNOWN,
+}
+
+
+class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """How the conversation with the node went."""
+
+    state: NodeState
+    reason: str = ""
+    text: str = ""
+    hint: str = ""
+    age_s: float | None = None
+    """Seconds since the node's last answer when the document was written; absent if it never did."""
+
+
+class NodeReport(Struct, frozen=True, kw_only=True):
+    """One node of the document."""
+
+    name: str
+    verdict: Severity
+    status: StatusReport
+    scheduler: Allocation | None
+    gpus: list[Row]
+    findings: list[Finding]
+
+
+class FoldedFinding(Struct, frozen=True, kw_only=True):
+    """The same finding on many nodes, as one line."""
+
+    rule: str
+    severity: Severity
+    nodes: str
+    """Folded host expression, e.g. "gpu[003,017]"."""
+    count: int
+    say: str
+    """The sentence of the first node in natural order."""
+
+
+class Document(Struct, frozen=True, kw_only=True):
+    """One pass over all nodes; always every node of the inventory, in natural order."""
+
+    schema: int
+    at: float
+    duration_s: float
+    cluster: str
+    verdict: Severity
+    counts: dict[str, int]
+    nodes: list[NodeReport]
+    findings: list[FoldedFinding]
+    errors: list[str] = field(default_factory=list)
+
+
+def document(fleet: Fleet, started: float, now: float) -> Document:
+    """Write down what the Fleet knows."""
+    names = sorted(fleet.nodes, key=natural_key)
+    counts = fleet.counts()
+    return Document(
+        schema=SCHEMA,
+        at=now,
+        duration_s=round(now - started, 3),
+        cluster=fleet.inventory.cluster,
+        verdict=worst([fleet.verdict(name) for name in names]),
+        counts={severity.value: number for severity, number in counts.items()},
+        nodes=[_report(fleet, name, now) for name in names],
+        findings=folded(fleet),
+        errors=[f"{source}: {text}" for source, text in fleet.errors.items()],
+    )
+
+
+def _report(fleet: Fleet, name: str, now: float) -> NodeReport:
+    facts = fleet.nodes[name]
+    status = facts.status
+    age = fleet.age(name, now)
+    return NodeReport(
+        name=name,
+        verdict=fleet.verdict(name),
+        status=StatusReport(
+            state=facts.state,
+            reason=status.reason if status else "",
+            text=status.text if status else "not asked yet",
+            hint=status.hint if status else "",
+            age_s=None if age is None else round(age, 1),
+        ),
+        scheduler=facts.allocation,
+        gpus=[_gpu(device, sample.values) for device, sample in facts.devices("gpu")],
+        findings=fleet.findings[name],
+    )
+
+
+def _gpu(device: str, values: dict[str, Scalar]) -> Row:
+    row: Row = {"device": device}
+    if "index" in values:
+        row["index"] = values["index"]
+    row.update({metric: values[metric] for metric in GPU_METRICS if metric in values})
+    return row
+
+
+def folded(fleet: Fleet, least: Severity = Severity.WARN) -> list[FoldedFinding]:
+    """Findings of at least this severity grouped by (rule, severity), worst first."""
+    groups: dict[tuple[str, Severity], list[Finding]] = {}
+    for name in fleet.nodes:
+        for finding in fleet.findings[name]:
+            if finding.severity.rank >= least.rank:
+                groups.setdefault((finding.rule, finding.severity), []).append(finding)
+    ordered = sorted(groups.items(), key=lambda item: (-item[0][1].rank, item[0][0]))
+    return [_folded(rule, severity, members) for (rule, severity), members in ordered]
+
+
+def _folded(rule: str, severity: Severity, members: list[Finding]) -> FoldedFinding:
+    nodes = list(dict.fromkeys(finding.node for finding in members))
+    return FoldedFinding(
+        rule=rule, severity=severity, nodes=fold(nodes), count=len(members), say=members[0].say
+    )
+
+
+def exit_code(verdict: Severity, fail_on: Severity | None = None) -> Exit:
+    """Exit code of a verdict; below `fail_on` everything counts as ok."""
+    if fail_on is not None and verdict.rank < fail_on.rank:
+        return Exit.OK
+    return _EXIT[verdict]
+
+
+class Stdout:
+    """Bytes to stdout; a reader that went away ends it quietly."""
+
+    def __init__(self) -> None:
+        """Nothing written yet."""
+        self.closed = False
+
+    def write(self, data: bytes) -> None:
+        """Write and flush; sets `closed` instead of raising when nobody reads."""
+        if self.closed:
+            return
+        try:
+            sys.stdout.buffer.write(data)
+            sys.stdout.buffer.flush()
+        except BrokenPipeError:
+            self.closed = True
+            # Python would print a second complaint when it flushes stdout at exit.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+_pretty = msgspec.json.Encoder()
+
+
+def as_json(value: object, *, indent: bool) -> bytes:
+    """One JSON document with a final newline; indented for a person, compact for a pipe."""
+    data = _pretty.encode(value)
+    return (msgspec.json.format(data, indent=2) if indent else data) + b"\n"
+
+
+def as_ndjson(events: Iterable[Event]) -> bytes:
+    """One Event per line."""
+    return b"".join(_pretty.encode(event) + b"\n" for event in events)
+
+
+def schema() -> dict[str, object]:
+    """JSON Schema of the document and of the Event union."""
+    kinds = (Document, Event)
+    (one_pass, event), components = msgspec.json.schema_components(
+        kinds, ref_template="#/$defs/{name}"
+    )
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "gpuconsole",
+        "oneOf": [one_pass, event],
+        "$defs": components,
+    }
+
+
+def say(text: str) -> None:
+    """Narration for a person, never data."""
+    print(text, file=sys.stderr)  # noqa: T201 - stderr is the narration channel

@@ -1,0 +1,109 @@
+"""Recordings: NDJSON of Events. Recorded findings are dropped and judged again."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from console.engine import Engine
+from console.fleet import Fleet
+from console.output import Stdout, as_json, document, exit_code
+from inventory.errors import UsageError
+from inventory.node import Inventory, Node
+from probes.event import Event, Finding, decoder
+from probes.rules import load_rules
+
+if TYPE_CHECKING:
+    from console.cli import Request
+
+
+def read(path: Path) -> Iterator[Event]:
+    """Every Event of the file but findings. Raises UsageError naming the bad line."""
+    try:
+        with path.open("rb") as file:
+            for number, line in enumerate(file, start=1):
+                if line.strip():
+                    event = _decode(path, number, line)
+                    if not isinstance(event, Finding):
+                        yield event
+    except OSError as error:
+        raise UsageError(f"{error.strerror}", where=str(path)) from error
+
+
+def _decode(path: Path, number: int, line: bytes) -> Event:
+    try:
+        return decoder.decode(line)
+    except msgspec.MsgspecError as error:
+        raise UsageError(
+            f"not an Event: {error}", where=f"{path}:{number}",
+            instead="record with `gpuconsole watch --json > FILE`",
+        ) from error  # fmt: skip
+
+
+def inventory_of(path: Path) -> Inventory:
+    """The nodes a recording speaks of, in natural order."""
+    from inventory.expressions import natural_key
+
+    names = sorted({event.node for event in read(path)}, key=natural_key)
+    if not names:
+        raise UsageError("holds no Events", where=str(path))
+    return Inventory(
+        nodes=tuple(Node(name=name) for name in names), cluster=f"recording {path.name}",
+        source=str(path),
+    )  # fmt: skip
+
+
+def judge_file(request: Request, path: Path) -> int:
+    """`gpuconsole replay --json FILE`: the document at the end of the recording."""
+    clock = _Clock()
+    fleet = Fleet(inventory_of(path), load_rules(request.get("rules")), one_pass=True, clock=clock)
+    started = float("inf")
+    for event in read(path):
+        clock.now = max(clock.now, event.at)
+        started = min(started, event.at)
+        fleet.apply(event)
+    fleet.tick(clock.now)
+    report = document(fleet, started, clock.now)
+    Stdout().write(as_json(report, indent=sys.stdout.isatty()))
+    return exit_code(report.verdict)
+
+
+class _Clock:
+    """The recording's own time."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class ReplayEngine(Engine):
+    """Feeds a recording at its own pace (times `speed`); nothing can be acted on."""
+
+    def __init__(self, request: Request, path: Path, speed: float) -> None:
+        """Raises UsageError when the file is not a recording."""
+        clock = _Clock()
+        inventory = inventory_of(path)
+        settings = msgspec.structs.replace(request.settings(), read_only=True)
+        fleet = Fleet(inventory, load_rules(request.get("rules")), clock=clock)
+        super().__init__(inventory, settings, schedulers={}, fleet=fleet)
+        self._path = path
+        self._speed = speed
+        self._clock = clock
+
+    async def run(self) -> None:
+        """Feed every Event when its time has come; then keep the last picture."""
+        before: float | None = None
+        for event in read(self._path):
+            if before is not None and event.at > before:
+                await asyncio.sleep((event.at - before) / self._speed)
+            before = event.at
+            self._clock.now = max(self._clock.now, event.at)
+            self.feed(event)
+        await asyncio.Event().wait()

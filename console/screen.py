@@ -1,0 +1,45 @@
+"""The door to the screen: the only module that imports console.tui, and only when it opens."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from console.launch import engine_for, run_async
+from console.recording import ReplayEngine
+
+if TYPE_CHECKING:
+    from console.cli import Request
+    from console.engine import Engine
+
+SCREEN_FANOUT = 32
+"""Handshakes at a time with a screen alive: keeps the loop's worst lag below 100 ms (perf.md 3)."""
+
+
+def run_screen(request: Request, *, mouse: bool) -> int:
+    """The live console; returns when the operator quits or the terminal goes away."""
+    return run_async(_run_screen(request, mouse))
+
+
+async def _run_screen(request: Request, mouse: bool) -> int:
+    wide = request if request.get("fanout") else request.over({"fanout": SCREEN_FANOUT})
+    async with engine_for(wide) as engine:
+        return await _show(engine, mouse)
+
+
+def replay_screen(request: Request, path: Path, speed: float) -> int:
+    """The console on a recording."""
+    return run_async(_show(ReplayEngine(request, path, speed), True))
+
+
+async def _show(engine: Engine, mouse: bool) -> int:
+    from console.tui.app import ConsoleApp
+
+    app = ConsoleApp(engine)
+    try:
+        await app.run_async(mouse=mouse)
+    except asyncio.CancelledError:
+        app.exit()
+        raise
+    return app.return_code or 0

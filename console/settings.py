@@ -1,0 +1,42 @@
+"""Flags and defaults as one frozen struct, and where things are kept."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from msgspec import Struct
+from platformdirs import user_log_path, user_state_path
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    """How to look, not what to look at. Defaults: science.md 10 and design 3."""
+
+    timeout_s: float = 12.0
+    """Per node in one pass, from the start of its handshake (science.md 10: SSH deadline 12 s)."""
+    fanout: int = 64
+    """Handshakes at a time, never sessions (perf.md 1b: 64 keeps one core busy up to 20 ms RTT)."""
+    window_s: float = 1.0
+    """Between the two counter samples of one pass."""
+    fast_s: float = 2.0
+    slow_s: float = 30.0
+    rare_s: float = 300.0
+    scheduler_s: float = 15.0
+    """Between two readings of the scheduler; one batched call each."""
+    read_only: bool = False
+    drain_cap: float = 0.2
+    """Fraction of the healthy pool above which the count must be typed (design 5)."""
+    rules: Path | None = None
+
+
+def state_dir() -> Path:
+    """Audit log and other things that must survive; created on first use, private."""
+    path = user_state_path("gpuconsole", appauthor=False)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path
+
+
+def log_path() -> Path:
+    """The log file of the screen, which must not write to the terminal."""
+    path = user_log_path("gpuconsole", appauthor=False)
+    path.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return path / "gpuconsole.log"

@@ -1,0 +1,124 @@
+"""Every command, declared once: key, footer, palette entry, `:` word and help text.
+
+Commands that act on nodes have upper-case keys, always confirm, and do not exist in read-only mode.
+A screen offers a command by having `action_<id>`; nothing else registers it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from msgspec import Struct
+from textual.binding import Binding, BindingType
+
+
+class Command(Struct, frozen=True, kw_only=True):
+    """One thing the operator can do."""
+
+    id: str
+    """Also the action's name and the word after `:`."""
+    keys: tuple[str, ...]
+    """Textual key names; the first one is shown."""
+    shown: str
+    """The key as people write it."""
+    label: str
+    """One or two words for the footer."""
+    help: str
+    """One sentence for the help screen and the palette."""
+    screens: tuple[str, ...] = ("fleet", "node")
+    acts: bool = False
+    """Changes something outside the console: confirmed, and absent in read-only mode."""
+    footer: int = 0
+    """Importance in the footer, 1 first; 0 keeps it out."""
+    group: str = "Look"
+    palette: bool = True
+    priority: bool = False
+    """Handled before the focused widget sees the key."""
+
+
+COMMANDS: tuple[Command, ...] = (
+    Command(id="open", keys=("enter",), shown="enter", label="open", screens=("fleet",), footer=2,
+            help="Show everything about the node under the cursor."),
+    Command(id="back", keys=("escape",), shown="esc", label="back", footer=3,
+            help="Leave this screen; on the fleet, clear the filter.", screens=("node", "fleet")),
+    Command(id="next_fault", keys=("n",), shown="n", label="next fault", footer=4,
+            help="Go to the next node that is not ok (in a node: the next finding)."),
+    Command(id="previous_fault", keys=("N",), shown="N", label="previous fault",
+            help="Go to the previous node that is not ok (in a node: the previous finding)."),
+    Command(id="filter", keys=("slash",), shown="/", label="filter", screens=("fleet",), footer=5,
+            group="Find", help="Show only matching nodes, e.g. state:crit node:gpu0* temp>85 !job:812."),
+    Command(id="sort", keys=("S",), shown="S", label="sort", screens=("fleet",), footer=12,
+            group="Find", help="Choose the order of the nodes; choosing it again reverses it."),
+    Command(id="wide", keys=("w",), shown="w", label="wide", screens=("fleet",), footer=14,
+            help="Numbers before words: more columns, a shorter finding."),
+    Command(id="stream", keys=("o",), shown="o", label="news", screens=("fleet",), footer=15,
+            help="Fold the panel of newest problems: small, large, gone."),
+    Command(id="pause", keys=("p",), shown="p", label="pause", footer=11,
+            help="Freeze what is shown; collecting goes on."),
+    Command(id="mark", keys=("space",), shown="space", label="mark", screens=("fleet",), footer=6,
+            group="Mark", help="Mark or unmark the node under the cursor and go down."),
+    Command(id="mark_range", keys=("ctrl+@", "ctrl+space"), shown="ctrl-space", label="range",
+            screens=("fleet",), group="Mark", help="Mark from the last marked node to the cursor."),
+    Command(id="mark_invert", keys=("asterisk",), shown="*", label="invert", screens=("fleet",),
+            group="Mark", help="Mark every shown node that is not marked, and unmark the others."),
+    Command(id="mark_clear", keys=("ctrl+backslash",), shown="ctrl-\\", label="unmark",
+            screens=("fleet",), group="Mark", help="Remove every mark, also of nodes not shown."),
+    Command(id="acknowledge", keys=("a",), shown="a", label="ack", footer=10, group="Act",
+            help="Acknowledge the top finding (in a node: the selected one): seen, stop announcing."),
+    Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=7, group="Act",
+            help="Take the marked nodes, or this one, out of work; shows the plan first."),
+    Command(id="resume", keys=("U",), shown="U", label="resume", acts=True, footer=8, group="Act",
+            help="Give the marked nodes, or this one, back to the scheduler; shows the plan first."),
+    Command(id="test", keys=("T",), shown="T", label="test", acts=True, footer=13, group="Act",
+            help="Run the NCCL check on the marked nodes, or this one; asks first."),
+    Command(id="ssh", keys=("s",), shown="s", label="ssh", footer=9, group="Act",
+            help="Log in to the node; the console keeps collecting and comes back after exit."),
+    Command(id="copy", keys=("y",), shown="y", label="copy", footer=16, group="Act",
+            help="Copy the marked nodes, or this one, as a folded host list (OSC 52)."),
+    Command(id="command", keys=("colon",), shown=":", label="command", footer=17, group="Find",
+            help="Type a command, e.g. :drain bad link, :sort temp, :mark state:crit."),
+    Command(id="palette", keys=("ctrl+p",), shown="ctrl-p", label="palette", group="Find",
+            help="Search all commands by their words.", palette=False),
+    Command(id="help", keys=("question_mark", "f1"), shown="?", label="help", footer=1, group="Find",
+            help="Keys, filter fields and what the signs mean."),
+    Command(id="quit", keys=("q",), shown="q", label="quit", footer=18, group="Act",
+            help="Leave the console; agents on the nodes end within a second."),
+)  # fmt: skip
+"""In the order of the help screen's groups; `e` (evidence) comes with its engine."""
+
+BY_ID = {command.id: command for command in COMMANDS}
+
+
+def offered(screen: str, *, read_only: bool) -> list[Command]:
+    """The commands of a screen, without those that act when nothing may be changed."""
+    return [c for c in COMMANDS if screen in c.screens and not (read_only and c.acts)]
+
+
+def bindings(screen: str) -> list[BindingType]:
+    """Textual bindings of a screen. Read-only mode hides acting ones through `check_action`."""
+    return [
+        Binding(
+            ",".join(command.keys),
+            command.id,
+            command.label,
+            id=command.id,
+            tooltip=command.help,
+            show=bool(command.footer),
+            priority=command.priority,
+        )
+        for command in COMMANDS
+        if screen in command.screens
+    ]
+
+
+def allowed(action: str, *, read_only: bool) -> bool:
+    """What `check_action` answers: False hides the command."""
+    command = BY_ID.get(action)
+    return command is None or not (read_only and command.acts)
+
+
+def footer(screen: str, *, read_only: bool) -> Iterator[tuple[str, str, str]]:
+    """(id, key, label) in order of importance."""
+    shown = [c for c in offered(screen, read_only=read_only) if c.footer]
+    for command in sorted(shown, key=lambda c: c.footer):
+        yield command.id, command.shown, command.label

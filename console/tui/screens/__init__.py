@@ -1,0 +1,1 @@
+"""Screens own keys; widgets own pixels."""

@@ -1,0 +1,259 @@
+"""One node as the grid, the filter and the sort order know it: a few numbers and words. Pure.
+
+A reading that is not there is None, never 0. Summaries are built when a node changed and asked for;
+age is not in them, because it changes without an Event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from msgspec import Struct
+
+from console.tui.text import plain
+from inventory.scheduler import Allocation
+from probes.event import Finding, NodeState, Sample, Scalar, Severity
+from probes.facts import NodeFacts
+
+STALE_INTERVALS = 3
+"""A reading older than this many intervals is drawn as stale (design 4)."""
+FAST_S = 2.0
+STALE_S = STALE_INTERVALS * FAST_S
+IB_ACTIVE = 4
+"""`state` of an InfiniBand or RoCE port that carries traffic (IBTA port state 4: ACTIVE)."""
+CURRENT = frozenset({NodeState.UP, NodeState.DEGRADED, NodeState.HUNG, NodeState.ENDED})
+"""Conversation states in which readings are still coming, or were complete."""
+_LINK_UP = re.compile(r"link\d+_up")
+_XID = re.compile(r"\bxid[.: ]+(\d+)", re.IGNORECASE)
+
+
+class Gpus(Struct, frozen=True):
+    """What the GPUs of one node add up to."""
+
+    answering: int = 0
+    expected: int | None = None
+    util_percent: float | None = None
+    """Mean."""
+    temp_c: float | None = None
+    """Hottest."""
+    power_w: float | None = None
+    """Sum."""
+    clock_mhz: float | None = None
+    """Slowest SM clock."""
+    mem_percent: float | None = None
+    """Fullest."""
+
+
+class Summary(Struct, frozen=True, kw_only=True):
+    """One node in a few numbers and words. Strings are already plain (see text.plain)."""
+
+    name: str
+    severity: Severity
+    status: NodeState
+    group: str
+    sched: str = ""
+    """Scheduler state; "" when no scheduler mentioned the node."""
+    sched_note: str = ""
+    """The scheduler's reason."""
+    responding: bool = True
+    gpus: Gpus = Gpus()
+    links: tuple[int, int] | None = None
+    """NVLinks up and reported, all GPUs."""
+    ports: tuple[int, int] | None = None
+    """InfiniBand/RoCE ports active and present, virtual functions left out."""
+    load: float | None = None
+    jobs: tuple[str, ...] = ()
+    users: tuple[str, ...] = ()
+    finding: str = ""
+    """The worst finding not yet acknowledged, in one line; else why we cannot talk to the node."""
+    finding_severity: Severity = Severity.OK
+    findings: int = 0
+    rules: tuple[str, ...] = ()
+    xids: tuple[str, ...] = ()
+    latest: float | None = None
+    """Epoch seconds of the last sample."""
+    text: str = ""
+    """Everything a bare filter word is searched in, lower case."""
+    now: float = 0.0
+    marked: bool = False
+
+    @property
+    def current(self) -> bool:
+        """Whether readings may be shown as present ones, conversation-wise."""
+        return self.status in CURRENT
+
+    def words(self, field: str) -> tuple[str, ...]:
+        """Values of a word field of the filter language, lower case."""
+        match field:
+            case "node":
+                return (self.name.lower(),)
+            case "state":
+                return (self.severity.value, self.sched, self.status.value)
+            case "sched":
+                return (self.sched,)
+            case "status":
+                return (self.status.value,)
+            case "group":
+                return (self.group.lower(),)
+            case "job":
+                return self.jobs
+            case "user":
+                return self.users
+            case "rule":
+                return self.rules
+            case "xid":
+                return self.xids
+            case "marked":
+                return ("yes" if self.marked else "no",)
+        return ()
+
+    def number(self, field: str) -> float | None:
+        """Value of a number field of the filter language; None when unknown."""
+        match field:
+            case "temp":
+                return self.gpus.temp_c
+            case "util":
+                return self.gpus.util_percent
+            case "power":
+                return self.gpus.power_w
+            case "mem":
+                return self.gpus.mem_percent
+            case "clock":
+                return self.gpus.clock_mhz
+            case "gpus":
+                return float(self.gpus.answering)
+            case "load":
+                return self.load
+            case "findings":
+                return float(self.findings)
+            case "age":
+                return None if self.latest is None else max(0.0, self.now - self.latest)
+        return None
+
+
+def summarise(
+    facts: NodeFacts, findings: Sequence[Finding], severity: Severity, latest: float | None
+) -> Summary:
+    """The summary of one node. `latest` is the epoch second of its last sample."""
+    allocation = facts.allocation
+    top, top_severity = _headline(facts, findings)
+    jobs = tuple(plain(job.id).lower() for job in allocation.jobs) if allocation else ()
+    users = tuple(plain(job.user).lower() for job in allocation.jobs) if allocation else ()
+    rules = tuple(finding.rule for finding in findings)
+    state = facts.state
+    gpus, links, ports = _devices(facts)
+    return Summary(
+        name=facts.node.name,
+        severity=severity,
+        status=state,
+        group=facts.node.group,
+        sched=allocation.state if allocation else "",
+        sched_note=plain(allocation.reason) if allocation else "",
+        responding=allocation.responding if allocation else True,
+        gpus=gpus,
+        links=links,
+        ports=ports,
+        load=_number(facts.value("host", "", "load1")),
+        jobs=jobs,
+        users=users,
+        finding=top,
+        finding_severity=top_severity,
+        findings=len(findings),
+        rules=rules,
+        xids=_xids(findings),
+        latest=latest,
+        text=_text(facts, findings, allocation, (severity.value, state.value, top)),
+    )
+
+
+def _text(
+    facts: NodeFacts,
+    findings: Sequence[Finding],
+    allocation: Allocation | None,
+    words: tuple[str, ...],
+) -> str:
+    parts = [facts.node.name, facts.node.group, *words, *(f.say for f in findings)]
+    if allocation is not None:
+        parts += [allocation.state, allocation.reason, *allocation.partitions]
+        parts += [f"{job.id} {job.user} {job.name}" for job in allocation.jobs]
+    return plain(" ".join(parts)).lower()
+
+
+def _xids(findings: Sequence[Finding]) -> tuple[str, ...]:
+    found = (m.group(1) for f in findings for m in _XID.finditer(f"{f.rule} {f.say}"))
+    return tuple(dict.fromkeys(found))
+
+
+def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Severity]:
+    top = next((f for f in findings if not f.acknowledged), None)
+    if top is not None:
+        return plain(top.say), top.severity
+    if findings:
+        return plain(findings[0].say), Severity.INFO
+    if facts.status is not None and facts.state not in (NodeState.UP, NodeState.ENDED):
+        return plain(facts.status.text), Severity.UNKNOWN
+    return "", Severity.OK
+
+
+def _devices(
+    facts: NodeFacts,
+) -> tuple[Gpus, tuple[int, int] | None, tuple[int, int] | None]:
+    gpus: list[Sample] = []
+    links_up = links = active = ports = 0
+    for (probe, _device), sample in facts.latest.items():
+        if probe == "gpu":
+            gpus.append(sample)
+        elif probe == "nvlink":
+            states = [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
+            links += len(states)
+            links_up += sum(1 for up in states if up)
+        elif probe == "infiniband" and "state" in sample.values:
+            if not sample.values.get("is_vf"):
+                ports += 1
+                active += sample.values["state"] == IB_ACTIVE
+    return (
+        _gpus(facts, gpus),
+        (links_up, links) if links else None,
+        (active, ports) if ports else None,
+    )
+
+
+def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:
+    answering = [s.values for s in samples if "nvml_rc" not in s.values and s.values]
+    util = _readings(answering, "util_percent")
+    temp = _readings(answering, "temp_c")
+    power = _readings(answering, "power_w")
+    clock = _readings(answering, "sm_clock_mhz")
+    memory = [
+        100.0 * used / total
+        for v in answering
+        if (used := _number(v.get("mem_used_bytes"))) is not None
+        and (total := _number(v.get("mem_total_bytes")))
+    ]
+    return Gpus(
+        answering=len(answering),
+        expected=_expected(facts, len(samples)),
+        util_percent=sum(util) / len(util) if util else None,
+        temp_c=max(temp, default=None),
+        power_w=sum(power) if power else None,
+        clock_mhz=min(clock, default=None),
+        mem_percent=max(memory, default=None),
+    )
+
+
+def _expected(facts: NodeFacts, seen: int) -> int | None:
+    if facts.node.gpus is not None:
+        return facts.node.gpus
+    on_bus = _number(facts.value("inventory", "", "pci_gpu_count"))
+    return max(int(on_bus or 0), seen) or None
+
+
+def _readings(values: Sequence[dict[str, Scalar]], metric: str) -> list[float]:
+    return [number for v in values if (number := _number(v.get(metric))) is not None]
+
+
+def _number(value: Scalar | None) -> float | None:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)

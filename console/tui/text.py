@@ -1,0 +1,141 @@
+"""Plain text for a terminal: hostile strings made harmless, cut and padded by cell width. Pure.
+
+Everything a node, a driver or a scheduler said passes `plain` before it is drawn. Nothing here knows
+markup, so a bracket stays a bracket.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len, set_cell_size
+
+MORE = "…"
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+_STACKED = frozenset({"Mn", "Me"})
+_TO_ASCII = str.maketrans({"–": "-", "…": "~", "·": ".", "×": "x", "→": ">", "°": "", "≥": ">", "≤": "<"})
+LEVELS = "▁▂▃▄▅▆▇█"
+LEVELS_ASCII = "_.-=+*#@"
+
+
+class Cell(NamedTuple):
+    """A piece of a line: text already fit to its width, and a style name of theme.py."""
+
+    text: str
+    style: str = "text"
+
+
+Line = tuple[Cell, ...]
+
+
+def plain(text: str) -> str:
+    """`text` with everything that could move a cursor, reorder or hide text drawn as a middle dot."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_harmless(char) for char in unicodedata.normalize("NFC", text))
+
+
+def _harmless(char: str) -> str:
+    category = unicodedata.category(char)
+    if category in _STACKED:
+        return ""
+    return "·" if category in _HIDDEN else char
+
+
+def ascii_only(text: str) -> str:
+    """`text` for a terminal that can carry ASCII only; what has no equivalent becomes "?"."""
+    if text.isascii():
+        return text
+    levels = str.maketrans(LEVELS, LEVELS_ASCII)
+    return text.translate(_TO_ASCII).translate(levels).encode("ascii", "replace").decode("ascii")
+
+
+def fit(text: str, width: int, align: str = "left") -> str:
+    """Exactly `width` cells: cut with an ellipsis or padded; double-width characters counted as two."""
+    length = len(text) if text.isascii() else cell_len(text)
+    if length > width:
+        return cut(text, width)
+    pad = " " * (width - length)
+    return pad + text if align == "right" else text + pad
+
+
+def cut(text: str, width: int) -> str:
+    """At most `width` cells, ending in an ellipsis when something was left out."""
+    if width <= 0:
+        return ""
+    if text.isascii():
+        return text if len(text) <= width else text[: width - 1] + MORE
+    if cell_len(text) <= width:
+        return text
+    return set_cell_size(text, width - 1) + MORE
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """Lines of at most `width` cells, broken at spaces where possible."""
+    lines: list[str] = []
+    rest = text.strip()
+    while rest and cell_len(rest) > width > 0:
+        head = set_cell_size(rest, width)
+        at = head.rfind(" ")
+        if at <= width // 3:
+            at = len(head.rstrip())
+        lines.append(rest[:at].rstrip())
+        rest = rest[at:].lstrip()
+    return [*lines, rest] if rest or not lines else lines
+
+
+def spark(values: Sequence[float], width: int, low: float, high: float) -> str:
+    """The last `width` values as bars between `low` and `high`; fewer values, shorter text."""
+    span = max(high - low, 1e-9)
+    top = len(LEVELS) - 1
+    shares = ((value - low) / span for value in list(values)[-width:])
+    return "".join(LEVELS[max(0, min(top, int(share * top + 0.5)))] for share in shares)
+
+
+class Column(NamedTuple):
+    """A column of a table. Columns are kept or dropped whole, lowest `priority` number first."""
+
+    name: str
+    title: str
+    width: int
+    """Cells; for the one flexible column its minimum."""
+    priority: int
+    align: str = "left"
+    flexible: bool = False
+
+
+def choose(columns: Sequence[Column], width: int, gap: int = 1) -> list[Column]:
+    """The columns that fit in `width`, in declared order; the flexible one takes what is left."""
+    kept: list[Column] = []
+    room = width
+    for column in sorted(columns, key=lambda c: c.priority):
+        need = column.width + (gap if kept else 0)
+        if need <= room or not kept:
+            kept.append(column)
+            room -= need
+        elif not column.flexible:
+            break
+    chosen = [column for column in columns if column in kept]
+    return [c._replace(width=c.width + max(0, room)) if c.flexible else c for c in chosen]
+
+
+def heading(columns: Iterable[Column]) -> Line:
+    """The title cells of a table."""
+    return tuple(Cell(fit(c.title, c.width, c.align), "head") for c in columns)
+
+
+def joined(cells: Iterable[Cell], gap: str = " ") -> Line:
+    """Cells with a gap between, as one line."""
+    line: list[Cell] = []
+    for cell in cells:
+        if line:
+            line.append(Cell(gap))
+        line.append(cell)
+    return tuple(line)
+
+
+def line_text(line: Line) -> str:
+    """The text of a line, for tests and copying."""
+    return "".join(cell.text for cell in line)

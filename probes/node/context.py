@@ -1,0 +1,247 @@
+"""What a probe is given: roots, clocks, the shared NVML object, and the book of calls in flight.
+
+Annotations are strings because `typing` and postponed evaluation cost start-up time or do not exist
+on Python 3.6. The rules about hung calls live here so that every probe obeys the same ones:
+
+* each call into a driver is made inside `with ctx.busy(call, device):`;
+* one call per device at a time; a second caller waits until the first is past its deadline, then
+  gets `Stuck` and must leave that device out of its answer (the agent reports the hung call);
+* two stuck NVML devices, or one stuck NVML call without a device, mean the driver is stuck: every
+  NVML call raises `Stuck` until one of them returns.
+"""
+
+import os
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+    from probes.node.nvml import Library
+
+READ_BYTES = 65536
+"""A /sys or /proc file is never longer than what a probe may hold (environ and kallsyms aside)."""
+
+DRIVER_STUCK_DEVICES = 2
+"""One hung GPU is a GPU fault; from two on every further call would only hang one more thread."""
+
+
+class Stuck(Exception):
+    """The device or the whole driver has a call in flight past its deadline. Leave it out."""
+
+
+class Call:
+    """One call in flight: which, on which device (""), since when (mono seconds), in which thread."""
+
+    __slots__ = ("call", "device", "since", "thread")
+
+    def __init__(self, call: "str", device: "str", since: "float", thread: "int") -> "None":
+        self.call = call
+        self.device = device
+        self.since = since
+        self.thread = thread
+
+
+class Busy:
+    """Context manager made by `Context.busy`; not for direct use."""
+
+    __slots__ = ("_before", "_call", "_ctx")
+
+    def __init__(self, ctx: "Context", name: "str", device: "str") -> "None":
+        self._ctx = ctx
+        self._call = Call(name, device, 0.0, threading.get_ident())
+        self._before: "Call | None" = None
+
+    def __enter__(self) -> "None":
+        self._before = self._ctx.enter(self._call)
+
+    def __exit__(
+        self,
+        kind: "type[BaseException] | None",
+        error: "BaseException | None",
+        trace: "TracebackType | None",
+    ) -> "None":
+        self._ctx.leave(self._call, self._before)
+
+
+class Context:
+    """Shared by all probes of one agent. Safe to use from several threads."""
+
+    def __init__(
+        self,
+        root: "str" = "/",
+        deadline_s: "float" = 5.0,
+        clock: "Callable[[], float]" = time.monotonic,
+    ) -> "None":
+        """`root` is where the node's /sys, /proc, /dev and /run are; `deadline_s` is per call."""
+        self.root = root or "/"
+        self.deadline_s = deadline_s
+        self.missing: "dict[str, str]" = {}
+        """What is not there -> why and what to do; sent with the hello frame."""
+        self._clock = clock
+        self._free = threading.Condition()
+        self._held: "dict[str, Call]" = {}
+        self._current: "dict[int, Call]" = {}
+        self._memory: "dict[str, dict[str, object]]" = {}
+        self._library: "Library | None" = None
+        self._library_tried = False
+
+    # ------------------------------------------------------------------ files and clocks
+
+    def path(self, *parts: "str") -> "str":
+        """A path under the root: path("sys", "class") or path("/sys/class")."""
+        return os.path.join(self.root, *[part.lstrip("/") for part in parts])
+
+    def read(self, *parts: "str") -> "str | None":
+        """The text of a file under the root, stripped of the last newline; None when unreadable.
+
+        Absent files, I/O errors of a dead device (EINVAL, ENODEV, EIO) and missing rights are all
+        None: "not readable" is an absent metric.
+        """
+        raw = self.read_bytes(*parts)
+        return None if raw is None else raw.decode("utf-8", "replace").rstrip("\n")
+
+    def read_bytes(self, *parts: "str") -> "bytes | None":
+        """The first 64 KiB of a file under the root, or None when unreadable."""
+        path = self.path(*parts)
+        thread = threading.get_ident()
+        before = self._current.get(thread)
+        self._current[thread] = Call("read " + path, "", self._clock(), thread)
+        try:
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            try:
+                return _read_all(handle)
+            finally:
+                os.close(handle)
+        except (OSError, ValueError):
+            return None
+        finally:
+            self._restore(thread, before)
+
+    def read_int(self, *parts: "str") -> "int | None":
+        """A file that holds one integer (decimal, or hex with 0x); None when it does not."""
+        text = self.read(*parts)
+        try:
+            return None if text is None else int(text.strip(), 0)
+        except ValueError:
+            return int(text) if text is not None and text.strip().isdigit() else None
+
+    def listdir(self, *parts: "str") -> "list[str]":
+        """Sorted names in a directory under the root; [] when it is not there."""
+        try:
+            return sorted(os.listdir(self.path(*parts)))
+        except OSError:
+            return []
+
+    def readlink(self, *parts: "str") -> "str | None":
+        """The target of a link under the root as written, or None."""
+        try:
+            return os.readlink(self.path(*parts))
+        except OSError:
+            return None
+
+    def mono(self) -> "float":
+        """Seconds on the node's monotonic clock: the only clock that rates are computed on."""
+        return self._clock()
+
+    def memory(self, probe: "str") -> "dict[str, object]":
+        """What a probe wants to remember between ticks (unsupported fields, earlier addresses)."""
+        return self._memory.setdefault(probe, {})
+
+    # ------------------------------------------------------------------ NVML
+
+    @property
+    def nvml(self) -> "Library | None":
+        """The shared NVML object, or None when this payload has none.
+
+        Making it must be cheap: `Library(ctx)` initialises NVML at its first use, inside `busy`.
+        """
+        with self._free:
+            if not self._library_tried:
+                self._library_tried = True
+                self._library = _library(self)
+            return self._library
+
+    # ------------------------------------------------------------------ calls in flight
+
+    def busy(self, call: "str", device: "str" = "") -> "Busy":
+        """Record that this thread is inside `call` on `device`; raises Stuck instead of stacking.
+
+        NVML calls are named as in the C API ("nvmlDeviceGetPowerUsage"); the prefix matters.
+        """
+        return Busy(self, call, device)
+
+    def enter(self, call: "Call") -> "Call | None":
+        """Book a call; returns what this thread was doing before. Raises Stuck."""
+        with self._free:
+            while True:
+                if call.call.startswith("nvml") and self._driver_stuck():
+                    raise Stuck("the NVIDIA driver does not answer")
+                holder = self._held.get(call.device)
+                if holder is None or holder.thread == call.thread:
+                    break
+                wait_s = holder.since + self.deadline_s - self._clock()
+                if wait_s <= 0:
+                    raise Stuck("%s hangs in %s" % (call.device or "the driver", holder.call))
+                self._free.wait(wait_s)
+            call.since = self._clock()
+            if holder is None:
+                self._held[call.device] = call
+            before = self._current.get(call.thread)
+            self._current[call.thread] = call
+            return before
+
+    def leave(self, call: "Call", before: "Call | None") -> "None":
+        """The call has returned."""
+        with self._free:
+            if self._held.get(call.device) is call:
+                del self._held[call.device]
+            self._restore(call.thread, before)
+            self._free.notify_all()
+
+    def stuck(self) -> "list[Call]":
+        """Device calls past their deadline."""
+        with self._free:
+            return [call for call in self._held.values() if self._late(call)]
+
+    def current(self, thread: "int") -> "Call | None":
+        """What a thread is doing right now, as far as it said so."""
+        return self._current.get(thread)
+
+    def _late(self, call: "Call") -> "bool":
+        return self._clock() - call.since >= self.deadline_s
+
+    def _driver_stuck(self) -> "bool":
+        late = [c for c in self._held.values() if c.call.startswith("nvml") and self._late(c)]
+        return len(late) >= DRIVER_STUCK_DEVICES or any(not call.device for call in late)
+
+    def _restore(self, thread: "int", before: "Call | None") -> "None":
+        if before is None:
+            self._current.pop(thread, None)
+        else:
+            self._current[thread] = before
+
+
+def _read_all(handle: "int") -> "bytes":
+    """Up to READ_BYTES; sysfs answers in one read, /proc in pages."""
+    parts = []
+    left = READ_BYTES
+    while left > 0:
+        part = os.read(handle, left)
+        if not part:
+            break
+        parts.append(part)
+        left -= len(part)
+    return b"".join(parts)
+
+
+def _library(ctx: "Context") -> "Library | None":
+    """The NVML object of the payload; a payload without it is a payload without GPU probes."""
+    try:
+        from probes.node.nvml import Library
+    except ImportError as error:
+        ctx.missing["nvml"] = "this payload carries no NVML module: %s" % error
+        return None
+    return Library(ctx)
