@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterable, Iterator
 from functools import lru_cache
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from msgspec import Struct
 
 from inventory.errors import UsageError
@@ -120,7 +120,7 @@ def _fold_by_prefix(names: list[str]) -> list[str]:
     return folded
 
 
-@lru_cache(maxsize=4096)
+@lru_cache(maxsize=1024)
 def _expand(expression: str) -> tuple[str, ...]:
     items = list(_items(expression))
     if sum(_count(item) for item in items) > MAX_HOSTS:
@@ -139,7 +139,10 @@ def _expand(expression: str) -> tuple[str, ...]:
 def _names(item: _Item) -> list[str]:
     if "[" not in item.text:
         return [item.text]
-    return [str(name) for name in NodeSet(item.text, resolver=RESOLVER_NOGROUP)]
+    try:
+        return [str(name) for name in NodeSet(item.text, resolver=RESOLVER_NOGROUP)]
+    except NodeSetException as refused:
+        raise MalformedError(str(refused), item.offset + 1) from refused
 
 
 def _items(expression: str) -> Iterator[_Item]:
@@ -217,7 +220,7 @@ def _span(piece: str, at: int = 0) -> int:
         raise MalformedError(f"descending range {piece}", at + 1)
     if step == 0:
         raise MalformedError(f"step 0 in range {piece}", at + 1)
-    if len(low) != len(high) and "0" in (low[0], high[0]) and low != "0":
+    if len(low) != len(high) and any(len(end) > 1 and end[0] == "0" for end in (low, high)):
         raise MalformedError(f"range {piece} is padded at one end only", at + 1)
     return (int(high) - int(low)) // step + 1
 
