@@ -86,7 +86,7 @@ class Engine:
             tap(event)
 
     def _default_transport(self) -> Transport:
-        from probes.ssh import connections
+        from probes.transport import connections
 
         return connections(self.inventory, fanout=self.settings.fanout)
 
@@ -137,14 +137,15 @@ class Engine:
         from probes.session import Session
 
         assert self._transport is not None
-        session = Session(node, self._transport, self._agent_config(mode), self.feed, self.settings.timeout_s)
+        session = Session(node, self._transport, self._agent_config(node, mode), self.feed, self.settings.timeout_s)
         self.sessions[node.name] = session
         group.create_task(session.run(), name=f"session {node.name}")
 
-    def _agent_config(self, mode: str) -> AgentConfig:
+    def _agent_config(self, node: Node, mode: str) -> AgentConfig:
         s = self.settings
         return AgentConfig(
-            mode=mode, window_s=s.window_s, fast_s=s.fast_s, slow_s=s.slow_s, rare_s=s.rare_s
+            mode=mode, window_s=s.window_s, fast_s=s.fast_s, slow_s=s.slow_s, rare_s=s.rare_s,
+            root=node.root,
         )
 
     async def plan(

@@ -162,7 +162,7 @@ def _items(expression: str) -> Iterator[_Item]:
         elif expression[i] == "]":
             raise MalformedError("unexpected ]", i + 1)
         else:
-            _check_literal(expression[i], i)
+            _check_literal(expression[i], i, first=i == start)
             i += 1
     yield _item(operator, expression[start:end], start)
 
@@ -170,8 +170,6 @@ def _items(expression: str) -> Iterator[_Item]:
 def _item(operator: str, text: str, offset: int) -> _Item:
     if not text:
         raise MalformedError("empty name", offset + 1)
-    if text[0] in "-.":
-        raise MalformedError(f"a host name cannot begin with {text[0]!r}", offset + 1)
     if "[" not in text and len(text) > MAX_NAME:
         raise MalformedError(f"name longer than {MAX_NAME} characters", offset + 1)
     if "][" in text:
@@ -180,7 +178,9 @@ def _item(operator: str, text: str, offset: int) -> _Item:
     return _Item(operator, text, offset)
 
 
-def _check_literal(character: str, at: int) -> None:
+def _check_literal(character: str, at: int, *, first: bool) -> None:
+    if first and character in "-.":
+        raise MalformedError(f"a host name cannot begin with {character!r}", at + 1)
     if _LITERAL.fullmatch(character):
         return
     reason = _WHY_NOT.get(character, "")

@@ -74,7 +74,9 @@ class Problems:
         others = ", ".join(str(line) for line, _ in self.found[1:11])
         dots = ", ..." if len(self.found) > 11 else ""
         count = len(self.found) - 1
-        raise UsageError(f"{first} [{count} more, line {others}{dots}]")
+        merged = UsageError(f"{first} [{count} more, line {others}{dots}]")
+        merged.where, merged.instead = first.where, first.instead
+        raise merged
 
 
 def line_of(node: yaml.Node) -> int:
@@ -131,6 +133,8 @@ def _check_shape(text: str, problems: Problems) -> None:
 
 def _syntax_error(text: str, error: yaml.MarkedYAMLError, problems: Problems) -> UsageError:
     mark = error.problem_mark or error.context_mark
+    if error.context_mark and "flow" in str(error.context):
+        mark = error.context_mark  # where the bracket opens, not where the file ends
     line = mark.line + 1 if mark else 1
     lines = text.splitlines()
     for number, content in enumerate(lines[:line], 1):
@@ -189,9 +193,7 @@ def text(node: yaml.Node, what: str, problems: Problems) -> str | None:
     return str(node.value).strip()
 
 
-def number(
-    node: yaml.Node, what: str, low: int, high: int, problems: Problems
-) -> int | None:
+def number(node: yaml.Node, what: str, low: int, high: int, problems: Problems) -> int | None:
     """A whole decimal number from `low` to `high`."""
     raw = node.value if isinstance(node, yaml.ScalarNode) else ""
     if re.fullmatch(r"[0-9]{1,9}", raw) and low <= int(raw) <= high:

@@ -22,6 +22,9 @@ class Node(Struct, frozen=True, kw_only=True):
     """Interpreter on the node; None means look for one."""
     become: tuple[str, ...] = ()
     """Prefix argv that gives root on the node, e.g. ("sudo", "-n")."""
+    root: str = "/"
+    """Where the node's /sys, /proc, /dev and /run are: another path when the agent runs in a
+    container that has the host mounted."""
     transport: str = "ssh"
     """"ssh" or "local"."""
     group: str = "default"

@@ -1,0 +1,1 @@
+"""The embedded cluster: real ssh, the real agent, simulated hardware. The door: `cluster.py`."""

@@ -20,8 +20,8 @@ from inventory.errors import UsageError
 from inventory.expressions import expand
 
 LOADS = ("training", "waiting", "inference", "idle")
-"""training: all GPUs at full tilt; waiting: kernels spin in a collective (100 % busy, a third of the
-power) because a rank elsewhere is late; inference: bursts; idle: memory held, nothing runs."""
+"""training: all GPUs at full tilt; waiting: kernels spin in a collective (100 % busy, a third of
+the power) because a rank elsewhere is late; inference: bursts; idle: memory held, nothing runs."""
 
 GPU, LINK, PORT, NODE = "gpu", "link", "port", "node"
 
@@ -105,7 +105,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
 
 def load(path: Path | str | None = None) -> Scenario:
-    """Read a scenario file (the default story when None). Raises UsageError naming file and line."""
+    """Read a scenario file, the default story when None. Raises UsageError with file and line."""
     path = DEFAULT if path is None else Path(path)
     top = document(path)
     names = _names(top)
@@ -124,15 +124,8 @@ def load(path: Path | str | None = None) -> Scenario:
     return replace(scenario, faults=faults)
 
 
-def _names(top: Fields) -> tuple[str, ...]:
-    expression = top.text("nodes")
-    try:
-        names = tuple(expand(expression))
-    except UsageError as error:
-        raise top.error("nodes", error.what) from error
-    if not names:
-        raise top.error("nodes", f"{expression!r} names no node")
-    return names
+def _names(fields: Fields) -> tuple[str, ...]:
+    return tuple(expand(fields.text("nodes"), where=fields.where("nodes")))
 
 
 def _job(fields: Fields, names: tuple[str, ...]) -> Job:

@@ -5,35 +5,26 @@ Each error carries file and line of the offending word and, for a misspelt one, 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import yaml
-from yaml.nodes import MappingNode, Node, ScalarNode, SequenceNode
+from yaml.nodes import Node, ScalarNode, SequenceNode
 
+from inventory import marked
 from inventory.errors import UsageError
+from inventory.marked import nearest
 
 _MISSING = object()
 
 
 def document(path: Path) -> Fields:
     """The file's top mapping. Raises UsageError: unreadable, not YAML, empty, not a mapping."""
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UsageError(f"{error.strerror}", where=str(path)) from error
-    except UnicodeDecodeError as error:
-        raise UsageError(f"not UTF-8 at byte {error.start}", where=str(path)) from error
-    try:
-        root = yaml.compose(text, Loader=yaml.SafeLoader)
-    except yaml.MarkedYAMLError as error:
-        line = error.problem_mark.line + 1 if error.problem_mark else 1
-        raise UsageError(f"not YAML: {error.problem}", where=f"{path}:{line}") from error
-    except yaml.YAMLError as error:
-        raise UsageError(f"not YAML: {error}", where=f"{path}:1") from error
+    problems = marked.Problems(path)
+    root = marked.compose(path, problems)
+    problems.finish()
     if root is None:
-        raise UsageError("the file is empty", where=f"{path}:1", instead="write `nodes: gpu[001-016]`")
+        advice = "write `nodes: gpu[001-016]`"
+        raise UsageError("the file is empty", where=f"{path}:1", instead=advice)
     return Fields(path, root)
 
 
@@ -47,15 +38,11 @@ class Fields:
         self._values: dict[str, Node] = {}
         self._keys: dict[str, Node] = {}
         self._asked: list[str] = []
-        if not isinstance(node, MappingNode):
-            raise self._fail(node, "expected `key: value` lines here")
-        for key, value in node.value:
-            if not isinstance(key, ScalarNode):
-                raise self._fail(key, "a key must be a plain word")
-            if key.value in self._keys:
-                raise self._fail(key, f"{key.value!r} is there twice")
+        problems = marked.Problems(path)
+        for key, value in marked.items(node, "this", problems):
             self._keys[key.value] = key
             self._values[key.value] = value
+        problems.finish()
 
     def __contains__(self, key: str) -> bool:
         """Whether the key was written."""
@@ -63,7 +50,11 @@ class Fields:
         return key in self._values
 
     def _fail(self, node: Node, what: str, instead: str = "") -> UsageError:
-        return UsageError(what, where=f"{self.path}:{node.start_mark.line + 1}", instead=instead)
+        return UsageError(what, where=f"{self.path}:{marked.line_of(node)}", instead=instead)
+
+    def where(self, key: str) -> str:
+        """`file:line` of a key's value, of the mapping when it is absent."""
+        return f"{self.path}:{marked.line_of(self._values.get(key, self.node))}"
 
     def error(self, key: str, what: str, instead: str = "") -> UsageError:
         """The UsageError to raise about a key's value."""
@@ -158,12 +149,3 @@ class Fields:
         for key, node in self._keys.items():
             if key not in valid:
                 raise self._fail(node, f"unknown key {key!r}", nearest(key, valid))
-
-
-def nearest(word: str, valid: Sequence[str]) -> str:
-    """Advice that names the valid word that is most alike, or all when none is."""
-    close = difflib.get_close_matches(word, valid, n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {close[0]!r}?"
-    shown = ", ".join(valid[:20])
-    return f"valid: {shown}" + (", ..." if len(valid) > 20 else "")

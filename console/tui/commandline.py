@@ -9,7 +9,13 @@ from msgspec import Struct
 from console.tui.commands import BY_ID
 from inventory.errors import UsageError
 
-ALIASES = {"q": "quit", "undrain": "resume", "unmark": "mark_clear", "ack": "acknowledge", "f": "filter"}
+ALIASES = {
+    "q": "quit",
+    "undrain": "resume",
+    "unmark": "mark_clear",
+    "ack": "acknowledge",
+    "f": "filter",
+}
 WITH_TEXT = ("drain", "resume", "sort", "filter", "mark", "open", "ssh")
 """Commands that take words: a reason, an order, a filter expression, a node's name."""
 
@@ -22,7 +28,7 @@ class Request(Struct, frozen=True):
 
 
 def parse(line: str, *, read_only: bool) -> Request:
-    """`drain bad link` -> Request("drain", "bad link"). Raises UsageError with the nearest command."""
+    """`drain bad link` -> Request("drain", "bad link"). Raises UsageError with the nearest word."""
     word, _, text = line.strip().partition(" ")
     name = ALIASES.get(word, word.replace("-", "_"))
     known = [i for i, c in BY_ID.items() if not (read_only and c.acts)]

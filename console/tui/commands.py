@@ -36,17 +36,20 @@ class Command(Struct, frozen=True, kw_only=True):
     """Handled before the focused widget sees the key."""
 
 
+# fmt: off
 COMMANDS: tuple[Command, ...] = (
     Command(id="open", keys=("enter",), shown="enter", label="open", screens=("fleet",), footer=2,
             help="Show everything about the node under the cursor."),
     Command(id="back", keys=("escape",), shown="esc", label="back", footer=3,
-            help="Leave this screen; on the fleet, clear the filter.", screens=("node", "fleet")),
-    Command(id="next_fault", keys=("n",), shown="n", label="next fault", footer=4,
+            help="Back to the fleet.", screens=("node",)),
+    Command(id="show_all", keys=("escape",), shown="esc", label="show all", screens=("fleet",),
+            group="Find", help="Remove the filter."),
+    Command(id="next_fault", keys=("n",), shown="n", label="fault", footer=5,
             help="Go to the next node that is not ok (in a node: the next finding)."),
     Command(id="previous_fault", keys=("N",), shown="N", label="previous fault",
             help="Go to the previous node that is not ok (in a node: the previous finding)."),
-    Command(id="filter", keys=("slash",), shown="/", label="filter", screens=("fleet",), footer=5,
-            group="Find", help="Show only matching nodes, e.g. state:crit node:gpu0* temp>85 !job:812."),
+    Command(id="filter", keys=("slash",), shown="/", label="filter", screens=("fleet",), footer=4,
+            group="Find", help="Show only matching nodes, e.g. state:crit node:gpu0* temp>85."),
     Command(id="sort", keys=("S",), shown="S", label="sort", screens=("fleet",), footer=12,
             group="Find", help="Choose the order of the nodes; choosing it again reverses it."),
     Command(id="wide", keys=("w",), shown="w", label="wide", screens=("fleet",), footer=14,
@@ -64,11 +67,11 @@ COMMANDS: tuple[Command, ...] = (
     Command(id="mark_clear", keys=("ctrl+backslash",), shown="ctrl-\\", label="unmark",
             screens=("fleet",), group="Mark", help="Remove every mark, also of nodes not shown."),
     Command(id="acknowledge", keys=("a",), shown="a", label="ack", footer=10, group="Act",
-            help="Acknowledge the top finding (in a node: the selected one): seen, stop announcing."),
-    Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=7, group="Act",
-            help="Take the marked nodes, or this one, out of work; shows the plan first."),
+            help="Acknowledge the top finding (in a node: the selected one)."),
+    Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=3, group="Act",
+            help="Take the marked nodes, or this one, out of work; the plan comes first."),
     Command(id="resume", keys=("U",), shown="U", label="resume", acts=True, footer=8, group="Act",
-            help="Give the marked nodes, or this one, back to the scheduler; shows the plan first."),
+            help="Give the marked nodes, or this one, back to work; the plan comes first."),
     Command(id="test", keys=("T",), shown="T", label="test", acts=True, footer=13, group="Act",
             help="Run the NCCL check on the marked nodes, or this one; asks first."),
     Command(id="ssh", keys=("s",), shown="s", label="ssh", footer=9, group="Act",
@@ -79,11 +82,12 @@ COMMANDS: tuple[Command, ...] = (
             help="Type a command, e.g. :drain bad link, :sort temp, :mark state:crit."),
     Command(id="palette", keys=("ctrl+p",), shown="ctrl-p", label="palette", group="Find",
             help="Search all commands by their words.", palette=False),
-    Command(id="help", keys=("question_mark", "f1"), shown="?", label="help", footer=1, group="Find",
-            help="Keys, filter fields and what the signs mean."),
+    Command(id="help", keys=("question_mark", "f1"), shown="?", label="help", footer=1,
+            group="Find", help="Keys, filter fields and what the signs mean."),
     Command(id="quit", keys=("q",), shown="q", label="quit", footer=18, group="Act",
             help="Leave the console; agents on the nodes end within a second."),
-)  # fmt: skip
+)
+# fmt: on
 """In the order of the help screen's groups; `e` (evidence) comes with its engine."""
 
 BY_ID = {command.id: command for command in COMMANDS}

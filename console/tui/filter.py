@@ -30,9 +30,10 @@ _SHORT = {"critical": ("crit",), "unknown": ("unkn",), "warn": ("warning",)}
 class Subject(Protocol):
     """What a filter looks at: one node as the grid knows it."""
 
-    name: str
-    text: str
-    """Everything a bare word is searched in, lower case."""
+    @property
+    def text(self) -> str:
+        """Everything a bare word is searched in, lower case."""
+        ...
 
     def words(self, field: str) -> tuple[str, ...]:
         """Values of a word field, lower case; () when there are none."""

@@ -16,6 +16,7 @@ from console.fleet import Fleet
 from console.tui.filter import Filter
 from console.tui.summary import Summary, summarise
 from inventory.errors import UsageError
+from probes.event import Severity
 
 Key = Callable[[Summary, int], Any]
 
@@ -58,22 +59,38 @@ class Roster:
         self.marked: set[str] = set()
         self._summaries: dict[str, Summary] = {}
         self._stale: dict[str, None] = dict.fromkeys(fleet.nodes)
+        self._held: set[str] | None = None
+        """Nodes with news since the roster was frozen; None while it is not."""
 
     def changed(self, names: Iterable[str]) -> None:
         """These nodes have news; their summaries are rebuilt when somebody looks."""
-        self._stale.update(dict.fromkeys(names))
+        if self._held is not None:
+            self._held.update(names)
+        else:
+            self._stale.update(dict.fromkeys(names))
+
+    def freeze(self) -> None:
+        """Keep every summary as it is now, whatever the Fleet learns."""
+        self.build(float("inf"))
+        self._held = set()
+
+    def thaw(self) -> None:
+        """Follow the Fleet again."""
+        held, self._held = self._held or set(), None
+        self.changed(held)
 
     def summary(self, name: str) -> Summary:
         """The node's summary, rebuilt if the node changed since."""
         if name in self._stale or name not in self._summaries:
             self._stale.pop(name, None)
             fleet = self.fleet
-            built = summarise(
-                fleet.nodes[name], fleet.findings[name], fleet.verdict(name), fleet.seen.get(name)
+            self._summaries[name] = summarise(
+                fleet.nodes[name],
+                fleet.findings[name],
+                fleet.verdict(name),
+                fleet.seen.get(name),
+                marked=name in self.marked,
             )
-            if name in self.marked:
-                built = msgspec.structs.replace(built, marked=True)
-            self._summaries[name] = built
         return self._summaries[name]
 
     def build(self, budget_s: float) -> bool:
@@ -96,15 +113,16 @@ class Roster:
         if self.filter:
             names = [n for n in names if self.filter(self._subject(n, now))]
         if self.sort == "verdict":
-            verdict, index = self.fleet.verdict, self.index
-            return sorted(
-                names, key=lambda n: (-verdict(n).rank, index[n]), reverse=self.reverse
-            )
+            verdict, index = self._verdict, self.index
+            return sorted(names, key=lambda n: (-verdict(n).rank, index[n]), reverse=self.reverse)
         if self.sort == "node":
             return sorted(names, key=self.index.__getitem__, reverse=self.reverse)
         key = SORTS[self.sort][1]
         known = self._known
         return sorted(names, key=lambda n: key(known(n), self.index[n]), reverse=self.reverse)
+
+    def _verdict(self, name: str) -> Severity:
+        return self.fleet.verdict(name) if self._held is None else self._known(name).severity
 
     def _known(self, name: str) -> Summary:
         return self._summaries.get(name) or self.summary(name)
@@ -126,7 +144,7 @@ class Roster:
         """Mark or unmark nodes."""
         for name in names:
             (self.marked.add if on else self.marked.discard)(name)
-            self._stale[name] = None
+            self._summaries[name] = msgspec.structs.replace(self.summary(name), marked=on)
 
     def matching(self, text: str) -> list[str]:
         """Names that a filter expression matches, shown or not. Raises FilterError."""

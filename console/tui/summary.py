@@ -133,7 +133,12 @@ class Summary(Struct, frozen=True, kw_only=True):
 
 
 def summarise(
-    facts: NodeFacts, findings: Sequence[Finding], severity: Severity, latest: float | None
+    facts: NodeFacts,
+    findings: Sequence[Finding],
+    severity: Severity,
+    latest: float | None,
+    *,
+    marked: bool = False,
 ) -> Summary:
     """The summary of one node. `latest` is the epoch second of its last sample."""
     allocation = facts.allocation
@@ -163,6 +168,7 @@ def summarise(
         rules=rules,
         xids=_xids(findings),
         latest=latest,
+        marked=marked,
         text=_text(facts, findings, allocation, (severity.value, state.value, top)),
     )
 
@@ -208,15 +214,18 @@ def _devices(
             states = [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
             links += len(states)
             links_up += sum(1 for up in states if up)
-        elif probe == "infiniband" and "state" in sample.values:
-            if not sample.values.get("is_vf"):
-                ports += 1
-                active += sample.values["state"] == IB_ACTIVE
+        elif probe == "infiniband" and _physical(sample):
+            ports += 1
+            active += sample.values["state"] == IB_ACTIVE
     return (
         _gpus(facts, gpus),
         (links_up, links) if links else None,
         (active, ports) if ports else None,
     )
+
+
+def _physical(port: Sample) -> bool:
+    return "state" in port.values and not port.values.get("is_vf")
 
 
 def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:

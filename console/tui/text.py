@@ -1,7 +1,7 @@
 """Plain text for a terminal: hostile strings made harmless, cut and padded by cell width. Pure.
 
-Everything a node, a driver or a scheduler said passes `plain` before it is drawn. Nothing here knows
-markup, so a bracket stays a bracket.
+Everything a node, a driver or a scheduler said passes `plain` before it is drawn. Nothing here
+knows markup, so a bracket stays a bracket.
 """
 
 from __future__ import annotations
@@ -15,7 +15,9 @@ from rich.cells import cell_len, set_cell_size
 MORE = "…"
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _STACKED = frozenset({"Mn", "Me"})
-_TO_ASCII = str.maketrans({"–": "-", "…": "~", "·": ".", "×": "x", "→": ">", "°": "", "≥": ">", "≤": "<"})
+_TO_ASCII = str.maketrans(
+    {"–": "-", "…": "~", "·": ".", "×": "x", "→": ">", "°": "", "≥": ">", "≤": "<"}
+)
 LEVELS = "▁▂▃▄▅▆▇█"
 LEVELS_ASCII = "_.-=+*#@"
 
@@ -31,7 +33,7 @@ Line = tuple[Cell, ...]
 
 
 def plain(text: str) -> str:
-    """`text` with everything that could move a cursor, reorder or hide text drawn as a middle dot."""
+    """`text` with whatever could move a cursor, reorder or hide text drawn as a middle dot."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_harmless(char) for char in unicodedata.normalize("NFC", text))
@@ -53,7 +55,7 @@ def ascii_only(text: str) -> str:
 
 
 def fit(text: str, width: int, align: str = "left") -> str:
-    """Exactly `width` cells: cut with an ellipsis or padded; double-width characters counted as two."""
+    """Exactly `width` cells: cut with an ellipsis or padded; a wide character counts as two."""
     length = len(text) if text.isascii() else cell_len(text)
     if length > width:
         return cut(text, width)

@@ -1,9 +1,9 @@
 """How severities look: glyph, then word, then colour, so that losing one never loses the meaning.
 
 The terminal's own foreground and background are kept: fewer bytes over a slow line, and light and
-dark terminals both stay readable. Colours are the Okabe-Ito set (vermilion, orange, sky blue, reddish
-purple), chosen because people with any common colour blindness can tell them apart; ok is not
-coloured at all, so that a healthy fleet is a calm screen.
+dark terminals both stay readable. Colours are the Okabe-Ito set (vermilion, orange, sky blue,
+reddish purple), chosen because people with any common colour blindness can tell them apart; ok is
+not coloured at all, so that a healthy fleet is a calm screen.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ _SIXTEEN: Mapping[str, str] = {
     "busy": "cyan",
     "held": "yellow",
 }
-# xterm-256 indices nearest to Okabe-Ito: 202 vermilion, 214 orange, 74 sky blue, 175 reddish purple.
+# xterm-256 indices nearest to Okabe-Ito: 202 vermilion, 214 orange, 74 blue, 175 purple.
 _MANY: Mapping[str, str] = {
     **_MONO,
     "info": "color(74)",
@@ -171,6 +171,8 @@ THEME = Theme(
     boost="ansi_default",
     dark=True,
     variables={
+        "ansi-background": "ansi_default",
+        "ansi-foreground": "ansi_default",
         "input-cursor-text-style": "reverse",
         "input-cursor-background": "ansi_default",
         "input-cursor-foreground": "ansi_default",

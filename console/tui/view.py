@@ -17,7 +17,7 @@ from probes.event import Severity
 NODE_MIN, NODE_MAX = 6, 24
 GUTTER = Column("mark", "", 1, 0)
 
-_FINDING = Column("finding", "FINDING", 20, 4, flexible=True)
+_FINDING = Column("finding", "FINDING", 28, 4, flexible=True)
 _COLUMNS: tuple[Column, ...] = (
     GUTTER,
     Column("severity", "VERDICT", 7, 1),
@@ -33,7 +33,7 @@ _COLUMNS: tuple[Column, ...] = (
     Column("ports", "IB", 5, 9, "right"),
     Column("load", "LOAD", 5, 16, "right"),
     Column("job", "JOB USER", 14, 8),
-    Column("status", "LINK TO", 11, 15),
+    Column("status", "SESSION", 11, 15),
     _FINDING,
     Column("age", "AGE", 4, 13, "right"),
 )
@@ -61,9 +61,7 @@ def row(summary: Summary, chosen: Sequence[Column], glyphs: Glyphs, now: float) 
     return [_cell(summary, column, glyphs, age, stale) for column in chosen]
 
 
-def _cell(
-    summary: Summary, column: Column, glyphs: Glyphs, age: float | None, stale: bool
-) -> Cell:
+def _cell(summary: Summary, column: Column, glyphs: Glyphs, age: float | None, stale: bool) -> Cell:
     reading = _READINGS.get(column.name)
     if reading is not None:
         text, style = reading(summary), "stale" if stale else _alarm(summary, column)
@@ -73,7 +71,7 @@ def _cell(
 
 
 def _alarm(summary: Summary, column: Column) -> str:
-    """Missing GPUs are never by design; links and ports may be, so the judge alone colours those."""
+    """Missing GPUs are never by design; links and ports may be: only the judge colours those."""
     gpus = summary.gpus
     lost = gpus.expected is not None and gpus.answering < gpus.expected
     return "critical" if column.name == "gpus" and lost else "text"

@@ -33,7 +33,7 @@ class Stuck(Exception):
 
 
 class Call:
-    """One call in flight: which, on which device (""), since when (mono seconds), in which thread."""
+    """One call in flight: its name, the device (""), since when (mono seconds), which thread."""
 
     __slots__ = ("call", "device", "since", "thread")
 
@@ -47,15 +47,14 @@ class Call:
 class Busy:
     """Context manager made by `Context.busy`; not for direct use."""
 
-    __slots__ = ("_before", "_call", "_ctx")
+    __slots__ = ("_call", "_ctx")
 
     def __init__(self, ctx: "Context", name: "str", device: "str") -> "None":
         self._ctx = ctx
         self._call = Call(name, device, 0.0, threading.get_ident())
-        self._before: "Call | None" = None
 
     def __enter__(self) -> "None":
-        self._before = self._ctx.enter(self._call)
+        self._ctx.enter(self._call)
 
     def __exit__(
         self,
@@ -63,7 +62,7 @@ class Busy:
         error: "BaseException | None",
         trace: "TracebackType | None",
     ) -> "None":
-        self._ctx.leave(self._call, self._before)
+        self._ctx.leave(self._call)
 
 
 class Context:
@@ -80,10 +79,13 @@ class Context:
         self.deadline_s = deadline_s
         self.missing: "dict[str, str]" = {}
         """What is not there -> why and what to do; sent with the hello frame."""
+        self.statistics: "Callable[[], dict[str, int]]" = dict
+        """Counts of the agent itself (frames, skipped_ticks), set by the agent."""
         self._clock = clock
         self._free = threading.Condition()
         self._held: "dict[str, Call]" = {}
         self._current: "dict[int, Call]" = {}
+        self._abandoned: "set[int]" = set()
         self._memory: "dict[str, dict[str, object]]" = {}
         self._library: "Library | None" = None
         self._library_tried = False
@@ -107,7 +109,6 @@ class Context:
         """The first 64 KiB of a file under the root, or None when unreadable."""
         path = self.path(*parts)
         thread = threading.get_ident()
-        before = self._current.get(thread)
         self._current[thread] = Call("read " + path, "", self._clock(), thread)
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
@@ -118,7 +119,7 @@ class Context:
         except (OSError, ValueError):
             return None
         finally:
-            self._restore(thread, before)
+            self.begin(thread)
 
     def read_int(self, *parts: "str") -> "int | None":
         """A file that holds one integer (decimal, or hex with 0x); None when it does not."""
@@ -173,42 +174,77 @@ class Context:
         """
         return Busy(self, call, device)
 
-    def enter(self, call: "Call") -> "Call | None":
-        """Book a call; returns what this thread was doing before. Raises Stuck."""
+    def enter(self, call: "Call") -> "None":
+        """Book a call, waiting for another thread's call on the device. Raises Stuck."""
         with self._free:
             while True:
-                if call.call.startswith("nvml") and self._driver_stuck():
-                    raise Stuck("the NVIDIA driver does not answer")
+                self._refuse(call)
                 holder = self._held.get(call.device)
                 if holder is None or holder.thread == call.thread:
                     break
-                wait_s = holder.since + self.deadline_s - self._clock()
+                now = self._clock()
+                wait_s = holder.since + self.deadline_s - now
                 if wait_s <= 0:
+                    self.begin(call.thread)
                     raise Stuck("%s hangs in %s" % (call.device or "the driver", holder.call))
+                self._current[call.thread] = Call("wait for " + holder.call, "", now, call.thread)
                 self._free.wait(wait_s)
             call.since = self._clock()
             if holder is None:
                 self._held[call.device] = call
-            before = self._current.get(call.thread)
             self._current[call.thread] = call
-            return before
 
-    def leave(self, call: "Call", before: "Call | None") -> "None":
+    def leave(self, call: "Call") -> "None":
         """The call has returned."""
         with self._free:
             if self._held.get(call.device) is call:
                 del self._held[call.device]
-            self._restore(call.thread, before)
+            self.begin(call.thread)
             self._free.notify_all()
 
-    def stuck(self) -> "list[Call]":
-        """Device calls past their deadline."""
+    def begin(self, thread: "int") -> "None":
+        """This thread runs a probe's own code from now on."""
+        self._current[thread] = Call("", "", self._clock(), thread)
+
+    def end(self, thread: "int") -> "None":
+        """This thread is outside any probe."""
+        self._current.pop(thread, None)
+
+    def abandon(self, thread: "int") -> "None":
+        """Let every further call of this thread raise Stuck: another has taken its place."""
         with self._free:
-            return [call for call in self._held.values() if self._late(call)]
+            self._abandoned.add(thread)
+
+    def release(self, thread: "int") -> "None":
+        """The thread ends; its number may be used again."""
+        with self._free:
+            self._abandoned.discard(thread)
+            self.end(thread)
 
     def current(self, thread: "int") -> "Call | None":
-        """What a thread is doing right now, as far as it said so."""
+        """What a thread does right now; `call` is "" in a probe's own code, None outside."""
         return self._current.get(thread)
+
+    def holds(self, call: "Call") -> "bool":
+        """Whether a second call like this one would be refused rather than stacked."""
+        return self._held.get(call.device) is call
+
+    def stuck(self) -> "set[str]":
+        """Devices with a call past its deadline."""
+        with self._free:
+            return {device for device, call in self._held.items() if self._late(call)}
+
+    @property
+    def driver_stuck(self) -> "bool":
+        """Whether NVML calls are refused for now."""
+        with self._free:
+            return self._driver_stuck()
+
+    def _refuse(self, call: "Call") -> "None":
+        if call.thread in self._abandoned:
+            raise Stuck("this thread hung too long")
+        if call.call.startswith("nvml") and self._driver_stuck():
+            raise Stuck("the NVIDIA driver does not answer")
 
     def _late(self, call: "Call") -> "bool":
         return self._clock() - call.since >= self.deadline_s
@@ -216,12 +252,6 @@ class Context:
     def _driver_stuck(self) -> "bool":
         late = [c for c in self._held.values() if c.call.startswith("nvml") and self._late(c)]
         return len(late) >= DRIVER_STUCK_DEVICES or any(not call.device for call in late)
-
-    def _restore(self, thread: "int", before: "Call | None") -> "None":
-        if before is None:
-            self._current.pop(thread, None)
-        else:
-            self._current[thread] = before
 
 
 def _read_all(handle: "int") -> "bytes":

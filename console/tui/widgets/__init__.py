@@ -1,1 +1,1 @@
-"""Line-API widgets: each compares what it drew with what it should draw and repaints the difference."""
+"""Line-API widgets: each compares what it drew with what it should draw, and repaints that."""

@@ -60,6 +60,7 @@ class Grid(ScrollView, can_focus=True):
         self._columns_for = columns
         self._rows = rows
         self._columns: list[Column] = []
+        self._width = 0
         self._lines: dict[str, int] = {}
         self._drawn: dict[int, tuple[str | None, bool, list[Cell]]] = {}
         """Line of the widget -> node, whether under the cursor, cells as last drawn."""
@@ -76,12 +77,17 @@ class Grid(ScrollView, can_focus=True):
 
     def show(self, order: list[str]) -> None:
         """Take a new order, keep the cursor on its node, repaint what changed."""
-        before = self.cursor
+        before, in_sight = self.cursor, self._in_sight()
+        if self.size.width != self._width:
+            # A scrollbar that came or went changes the width without a Resize.
+            self.recolumn()
         self._keep_cursor(order)
-        self.order = order
-        self._lines = {name: i for i, name in enumerate(order)}
-        self.virtual_size = Size(self.size.width, len(order) + 1)
-        self._reveal()
+        if order != self.order:
+            self.order = order
+            self._lines = {name: i for i, name in enumerate(order)}
+            self.virtual_size = Size(self.size.width, len(order) + 1)
+            if in_sight or self.cursor != before:
+                self._reveal()
         self.repaint_changes()
         if self.cursor != before:
             self.post_message(self.Moved(self.cursor))
@@ -105,7 +111,8 @@ class Grid(ScrollView, can_focus=True):
 
     def recolumn(self) -> None:
         """Choose columns again (other width, wide mode, longer names) and repaint everything."""
-        self._columns = self._columns_for(self.size.width)
+        self._width = self.size.width
+        self._columns = self._columns_for(self._width)
         self._drawn.clear()
         self.refresh()
 
@@ -141,6 +148,10 @@ class Grid(ScrollView, can_focus=True):
     def _move_index(self, index: int) -> None:
         if self.order:
             self.move_to(self.order[max(0, min(len(self.order) - 1, index))])
+
+    def _in_sight(self) -> bool:
+        at = self._lines.get(self.cursor or "", 0)
+        return self.top <= at < self.top + self.body
 
     def _reveal(self) -> None:
         """Scroll by as little as needed to have the cursor's line visible."""
@@ -197,7 +208,9 @@ class Grid(ScrollView, can_focus=True):
     def _strip(self, cells: list[Cell], cursor: bool) -> Strip:
         look, plain = self.look, self.look.glyphs is ASCII
         style = look.cursor if cursor else look.style
-        gap = Segment(" ", style("head" if not cursor and cells and cells[0].style == "head" else "text"))
+        gap = Segment(
+            " ", style("head" if not cursor and cells and cells[0].style == "head" else "text")
+        )
         segments: list[Segment] = []
         for cell in cells:
             if segments:

@@ -1,0 +1,202 @@
+"""nvml.json: what the simulated driver would say, read anew whenever the file changes.
+
+Top level (all optional): driver, nvml, cuda (13000 = 13.0), init_rc, library (false: there is no
+libnvidia-ml.so.1), missing [C names an old driver lacks], rc and hang {C name: value} for calls
+without a GPU, gpus [entry]. An entry needs only "pci"; DEFAULTS gives the rest, a healthy idle-free
+H100. `null` makes the calls behind a key NOT_SUPPORTED. "rc" {C name or "*": nvmlReturn_t} and
+"hang" {C name or "*": seconds} apply to this GPU; "drift" {key: per second since the file's mtime}
+moves numbers: a plain key, "fields.270", or "link.7.replays". "fields" {"270": n, "161.7": n,
+"94": "!3"} are field values by id, by id and scope, or as a return code.
+"""
+
+import json
+import os
+import threading
+import time
+
+FILE = "nvml.json"
+
+PCI_BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
+"""Where an eight-GPU HGX H100 board usually has its cards."""
+
+DEFAULTS = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "vbios": "96.00.89.00.01",
+    "device_id": "233010de",
+    "subsystem_id": "16c110de",
+    "util": 97,
+    "mem_util": 40,
+    "mem_total_mib": 81559,
+    "mem_used_mib": 70000,
+    "mem_reserved_mib": 500,
+    "temp": 55,
+    "temp_max": 87,
+    "mem_temp": 62,
+    "power_w": 620,
+    "power_limit_w": 700,
+    "sm_mhz": 1980,
+    "sm_max_mhz": 1980,
+    "mem_mhz": 2619,
+    "mem_max_mhz": 2619,
+    "reasons": 0,
+    "pstate": 0,
+    "mig": 0,
+    "persistence": 1,
+    "ecc": 1,
+    "ecc_vol_ue": 0,
+    "ecc_vol_ce": 0,
+    "ecc_agg_ue": 0,
+    "ecc_agg_ce": 0,
+    "remap": [0, 0, 0, 0],
+    "pcie": [5, 5, 16, 16],
+    "pcie_replays": 0,
+    "links": 18,
+    "link_mbps": 26562,
+    "link": {},
+    "fabric": [3, 0],
+    "recovery": 0,
+    "fields": {},
+    "drift": {},
+    "procs": [],
+    "rc": {},
+    "hang": {},
+}
+"""One healthy, busy H100 SXM5. Temperatures as in public dumps of a 700 W Hopper."""
+
+LINK = {"up": 1, "mbps": None, "crc": 0, "replays": 0, "recoveries": 0}
+"""One healthy link; mbps None takes link_mbps."""
+
+HANG_STEP_S = 0.05
+"""How soon a hung call notices that the file no longer says so."""
+
+
+def healthy(gpus=8):
+    """A whole nvml.json of a node in good health with `gpus` H100 (at most 8)."""
+    return {
+        "driver": "580.95.05",
+        "nvml": "13.580.95.05",
+        "cuda": 13000,
+        "gpus": [
+            {
+                "pci": "0000:%02x:00.0" % PCI_BUSES[index],
+                "uuid": "GPU-aaaaaaaa-0000-4000-8000-%012x" % index,
+                "serial": "16509230000%02d" % index,
+                "minor": index,
+            }
+            for index in range(gpus)
+        ],
+    }
+
+
+def write(directory, state):
+    """Write DIR/nvml.json in one step, so that no reader sees half of it."""
+    path = os.path.join(str(directory), FILE)
+    part = "%s.%d" % (path, os.getpid())
+    with open(part, "w") as out:
+        json.dump(state, out)
+    os.replace(part, path)
+
+
+class Gpu:
+    """One entry of the file at one moment."""
+
+    def __init__(self, entry, index, age_s):
+        """`age_s` is how long ago the file was written."""
+        self.entry = entry
+        self.index = index
+        self.age_s = age_s
+
+    @property
+    def pci(self):
+        """The address as written: "0000:1b:00.0"."""
+        return self.entry["pci"]
+
+    def get(self, key):
+        """A value with its drift; None stands for "not supported"."""
+        value = self.entry[key] if key in self.entry else DEFAULTS.get(key)
+        return self._drifted(value, key)
+
+    def minor(self):
+        """N of /dev/nvidiaN; by default the index."""
+        return self.entry.get("minor", self.index)
+
+    def uuid(self):
+        """By default made of the index."""
+        return self.entry.get("uuid", "GPU-aaaaaaaa-0000-4000-8000-%012x" % self.index)
+
+    def serial(self):
+        """By default made of the index."""
+        return self.entry.get("serial", "16509230000%02d" % self.index)
+
+    def link(self, number, key):
+        """A link's up, mbps, crc, replays or recoveries."""
+        own = self.get("link").get(str(number), {})
+        value = own.get(key, LINK[key])
+        if key == "mbps" and value is None:
+            value = self.get("link_mbps") if self.link(number, "up") else 0
+        return self._drifted(value, "link.%d.%s" % (number, key))
+
+    def field(self, number, scope):
+        """What "fields" says about a field: a number, "!rc", or None when it says nothing."""
+        fields = self.get("fields")
+        for key in ("%d.%d" % (number, scope), str(number)):
+            if key in fields:
+                return self._drifted(fields[key], "fields." + key)
+        return None
+
+    def _drifted(self, value, key):
+        per_s = self.get("drift").get(key, 0) if key != "drift" else 0
+        if not per_s or isinstance(value, (str, list, dict, bool)) or value is None:
+            return value
+        return value + per_s * self.age_s
+
+
+class State:
+    """The file, cached until its mtime or size changes. Safe from several threads."""
+
+    def __init__(self, directory):
+        """`directory` holds nvml.json; while it is missing or broken, the last good text holds."""
+        self.path = os.path.join(directory, FILE)
+        self._lock = threading.Lock()
+        self._stamp = None
+        self._raw = {}
+        self._numbers = {}
+
+    def raw(self):
+        """The decoded file."""
+        with self._lock:
+            self._reload()
+            return self._raw
+
+    def gpus(self):
+        """Every GPU the driver lists, in its order."""
+        raw = self.raw()
+        age_s = time.time() - self._written()
+        return [Gpu(entry, index, age_s) for index, entry in enumerate(raw.get("gpus", []))]
+
+    def number(self, pci):
+        """A handle's number: the same for the same card, whatever its index; never 0."""
+        with self._lock:
+            return self._numbers.setdefault(pci, len(self._numbers) + 1)
+
+    def by_number(self, number):
+        """The GPU behind a handle, or None when it is not listed any more."""
+        for gpu in self.gpus():
+            if self.number(gpu.pci) == number:
+                return gpu
+        return None
+
+    def _written(self):
+        return self._stamp[0] / 1e9 if self._stamp else time.time()
+
+    def _reload(self):
+        try:
+            found = os.stat(self.path)
+            stamp = (found.st_mtime_ns, found.st_size)
+            if stamp == self._stamp:
+                return
+            with open(self.path) as text:
+                self._raw = json.load(text)
+            self._stamp = stamp
+        except (OSError, ValueError):
+            return

@@ -1,0 +1,163 @@
+"""The programs of a simulated node besides its python3: `PYTHON tools.py NAME DIR ARGUMENTS...`.
+
+dmesg and nvidia-smi print what DIR (nvml.json, root/dev/kmsg) holds, systemctl says that services
+run, all_reduce_perf prints an nccl-tests table whose level DIR/nccl.json gives. They cover what
+gpuconsole and a curious operator type, not every option of the real ones.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
+HALF_SPEED_BYTES = 12 << 20
+"""Message size at which half of the final bandwidth is reached; plausible for 8 GPUs with NVLS."""
+LAUNCH_US = 11.0
+"""Time of the smallest all-reduce; plausible."""
+ROW_S = 0.05
+"""Pause between two rows, so that progress can be seen."""
+FAILED = 3
+"""Exit status of nccl-tests after an NCCL error."""
+HANG_S = 86400.0
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+    sys.stdout.flush()
+
+
+def _nvml(node: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads((node / "nvml.json").read_text())
+    return found
+
+
+def dmesg(node: Path, words: Sequence[str]) -> int:
+    """Kernel lines; -r raw, -w follow."""
+    raw = any(w in ("-r", "--raw") for w in words)
+    follow = any(w in ("-w", "--follow", "-W", "--follow-new") for w in words)
+    with (node / "root/dev/kmsg").open(errors="replace") as log:
+        while True:
+            for line in log:
+                _say(_dmesg_line(line.rstrip("\n"), raw))
+            if not follow:
+                return 0
+            time.sleep(0.5)
+
+
+def _dmesg_line(line: str, raw: bool) -> str:
+    head, _, text = line.partition(";")
+    prio, _, usec, *_ = [*head.split(","), "0", "0", "0"]
+    stamp = f"[{int(usec) / 1e6:12.6f}] {text}"
+    return f"<{prio}>{stamp}" if raw else stamp
+
+
+def nvidia_smi(node: Path, words: Sequence[str]) -> int:
+    """One line a GPU; hangs when a GPU's driver calls hang, as the real one does."""
+    state = _nvml(node)
+    if any(gpu.get("hang") for gpu in state["gpus"]):
+        time.sleep(HANG_S)
+    _say(f"NVIDIA-SMI (simulated)   Driver Version: {state['driver']}")
+    for gpu in state["gpus"]:
+        index, pci = gpu["index"], gpu["pci"]
+        if gpu.get("rc"):
+            _say(f"Unable to determine the device handle for GPU{index}: {pci}: GPU is lost.")
+            continue
+        _say(
+            f"GPU {index}: {gpu['name']} ({pci})  {gpu['temp']} C  {gpu['power_w']:.0f} W / "
+            f"{gpu['power_limit_w']} W  {gpu['mem_used_mib']} MiB / {gpu['mem_total_mib']} MiB  "
+            f"{gpu['util']} %  SM {gpu['sm_mhz']} MHz"
+        )
+    return 0
+
+
+def systemctl(node: Path, words: Sequence[str]) -> int:
+    """Every service asked about is active."""
+    if "is-active" in words:
+        for _ in words[words.index("is-active") + 1 :]:
+            _say("active")
+    return 0
+
+
+def all_reduce_perf(node: Path, words: Sequence[str]) -> int:
+    """The table of nccl-tests' all_reduce_perf; options -b -e -f -g are read, others ignored."""
+    options = dict(zip(words[::2], words[1::2], strict=False))
+    gpus = _nvml(node)["gpus"][: int(options.get("-g", "1"))]
+    busbw = float(json.loads((node / "nccl.json").read_text())["busbw_gb_s"])
+    low, high = _bytes(options.get("-b", "32M")), _bytes(options.get("-e", "32M"))
+    factor = max(2, int(options.get("-f", "2")))
+    _say(
+        f"# nThread 1 nGpus {len(gpus)} minBytes {low} maxBytes {high} step: {factor}(factor) "
+        "warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n#\n# Using devices"
+    )
+    for rank, gpu in enumerate(gpus):
+        bus = gpu["pci"].split(":")[1]
+        host = node.name
+        _say(
+            f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {host:>10} device {rank:2d} "
+            f"[0x{bus}] {gpu['name']}"
+        )
+    if busbw <= 0:
+        _say(f"{node.name}: Test NCCL failure common.cu:1012 'unhandled cuda error'")
+        return FAILED
+    _say(_HEADER)
+    reached = [_row(size, busbw, len(gpus)) for size in _sizes(low, high, factor)]
+    _say("# Out of bounds values : 0 OK")
+    _say(f"# Avg bus bandwidth    : {sum(reached) / len(reached):g} \n#")
+    return 0
+
+
+_HEADER = """\
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"""  # noqa: E501
+
+
+def _row(size: int, busbw_gb_s: float, ranks: int) -> float:
+    """Print one size; returns its bus bandwidth in GB/s. busbw = algbw * 2(n-1)/n (nccl-tests)."""
+    factor = 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
+    algbw = busbw_gb_s / factor * size / (size + HALF_SPEED_BYTES)
+    time_us = LAUNCH_US + size / algbw / 1e3
+    algbw = size / time_us / 1e3
+    cell = f"{time_us:8.2f} {algbw:7.2f} {algbw * factor:7.2f}      0"
+    time.sleep(ROW_S)
+    _say(f"{size:12d} {size // 4:13d} {'float':>9} {'sum':>7} {-1:7d} {cell} {cell}")
+    return algbw * factor
+
+
+def _sizes(low: int, high: int, factor: int) -> Iterator[int]:
+    size = max(4, low)
+    while size <= max(high, low):
+        yield size
+        size *= factor
+
+
+def _bytes(text: str) -> int:
+    unit = text[-1:].upper() if text[-1:].upper() in SIZES else ""
+    return int(text[: len(text) - len(unit)]) * SIZES[unit]
+
+
+TOOLS: dict[str, Callable[[Path, Sequence[str]], int]] = {
+    "dmesg": dmesg,
+    "nvidia-smi": nvidia_smi,
+    "systemctl": systemctl,
+    "all_reduce_perf": all_reduce_perf,
+}
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the tool named argv[1] on the node directory argv[2]."""
+    try:
+        return TOOLS[argv[1]](Path(argv[2]), argv[3:])
+    except (BrokenPipeError, KeyboardInterrupt):
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv))

@@ -1,0 +1,286 @@
+"""The composition root: theme, one tick a second, the engine as a worker, leaving cleanly.
+
+Screens read the Fleet; nothing here draws. Collecting starts after the first frame, because opening
+sessions imports SSH and costs more than painting.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, ClassVar, Protocol
+
+from textual.app import App
+from textual.binding import Binding, BindingType
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.worker import Worker, WorkerError, WorkerState
+
+from console.fleet import Fleet
+from console.tui import commands
+from console.tui.roster import Roster
+from console.tui.screens.acting import ActingScreen
+from console.tui.screens.fleet import FleetScreen
+from console.tui.terminal import HangUp, Terminal
+from console.tui.text import plain
+from console.tui.theme import THEME, Look, look_here
+from inventory.errors import ConsoleError
+from inventory.scheduler import Plan, Step
+from probes.event import Finding
+
+TICK_S = 1.0
+SLICE_S = 0.006
+"""CPU time between two chances for a key: well under a frame, so that typing never waits."""
+JUDGING_S = 0.5
+"""Of each tick, at most this much goes to judging; what is left waits for the next one."""
+GONE = 129
+"""Exit code when the terminal went away: 128 + SIGHUP, as a shell would report it."""
+
+
+class Engine(Protocol):
+    """What the screen needs of console.engine.Engine; a replay has the same."""
+
+    fleet: Fleet
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing may be changed."""
+        ...
+
+    @property
+    def cluster(self) -> str:
+        """Shown in the status line."""
+        ...
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        ...
+
+    async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
+        """What would be done."""
+        ...
+
+    def execute(
+        self, plan: Plan, typed_count: int | None = None, **options: bool
+    ) -> AsyncIterator[Step]:
+        """Do it."""
+        ...
+
+    def start_test(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Start the NCCL check; node -> why not."""
+        ...
+
+    def ssh_command(self, name: str) -> list[str]:
+        """argv of a login."""
+        ...
+
+
+class Palette(Provider):
+    """The commands of the screen below, by their words."""
+
+    def _commands(self) -> list[tuple[commands.Command, Callable[[], Any]]]:
+        screen, app = self.screen, self.app
+        if not isinstance(screen, ActingScreen) or not isinstance(app, ConsoleApp):
+            return []
+        offered = commands.offered(screen.SCREEN_NAME, read_only=app.engine.read_only)
+        return [(c, partial(screen.run_action, c.id)) for c in offered if c.palette]
+
+    async def discover(self) -> Hits:
+        """Everything, before anything is typed."""
+        for command, run in self._commands():
+            yield DiscoveryHit(f"{command.label} ({command.shown})", run, help=command.help)
+
+    async def search(self, query: str) -> Hits:
+        """Commands whose label or help matches."""
+        matcher = self.matcher(query)
+        for command, run in self._commands():
+            label = f"{command.label} ({command.shown})"
+            score = max(matcher.match(label), matcher.match(command.help) * 0.5)
+            if score > 0:
+                yield Hit(score, matcher.highlight(label), run, help=command.help)
+
+
+class ConsoleApp(App[None]):
+    """The live console over an engine."""
+
+    CSS_PATH = "console.tcss"
+    TITLE = "gpuconsole"
+    COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Palette}
+    COMMAND_PALETTE_BINDING = "ctrl+p"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c", "leave", "quit", show=False, priority=True),
+        Binding("ctrl+q", "leave", "quit", show=False, priority=True),
+    ]
+
+    def __init__(
+        self,
+        engine: Engine,
+        *,
+        look: Look | None = None,
+        clock: Callable[[], float] = time.time,
+        tick_s: float | None = TICK_S,
+    ) -> None:
+        """`tick_s` None leaves ticking to the caller (tests and benchmarks); so does `clock`."""
+        # Textual removes NO_COLOR from the environment, so the look is decided first.
+        self.look = look or look_here(getattr(sys.__stderr__, "encoding", None))
+        super().__init__(driver_class=Terminal, ansi_color=True)
+        self.animation_level = "none"
+        self.engine = engine
+        self.clock = clock
+        self.tick_s = tick_s
+        self.acting = 0
+        """Plans being carried out now."""
+        self.roster = Roster(engine.fleet)
+        self.paused_at: float | None = None
+        self._collector: Worker[None] | None = None
+        self._hang_up: HangUp | None = None
+        self._trouble = ""
+        self._asked_to_leave = False
+
+    @property
+    def fleet(self) -> Fleet:
+        """The engine's memory of all nodes."""
+        return self.engine.fleet
+
+    @property
+    def paused(self) -> bool:
+        """Whether what is shown is frozen."""
+        return self.paused_at is not None
+
+    @property
+    def paused_s(self) -> float | None:
+        """How long it has been frozen."""
+        return None if self.paused_at is None else self.clock() - self.paused_at
+
+    def now(self) -> float:
+        """The moment the screen shows: the present, or when it was frozen."""
+        return self.clock() if self.paused_at is None else self.paused_at
+
+    def errors(self) -> tuple[str, ...]:
+        """Trouble that is nobody's node: the scheduler, the collector itself."""
+        told = tuple(f"{what}: {text}" for what, text in getattr(self.fleet, "errors", {}).items())
+        return (self._trouble, *told) if self._trouble else told
+
+    def get_default_screen(self) -> FleetScreen:
+        """The fleet."""
+        return FleetScreen(self.roster)
+
+    def on_mount(self) -> None:
+        """Paint first, collect after."""
+        self.register_theme(THEME)
+        self.theme = THEME.name
+        self._watch_terminal()
+        self.call_after_refresh(self._start)
+
+    def _watch_terminal(self) -> None:
+        loop = asyncio.get_running_loop()
+        if self.is_headless:
+            return
+        for number in (signal.SIGHUP, signal.SIGTERM):
+            loop.add_signal_handler(number, self._terminal_gone)
+        if sys.__stdin__ is not None and os.isatty(sys.__stdin__.fileno()):
+            self._hang_up = HangUp(sys.__stdin__.fileno(), self._terminal_gone)
+
+    def _terminal_gone(self) -> None:
+        self.exit(return_code=GONE)
+
+    def _start(self) -> None:
+        self._collector = self.run_worker(
+            self.engine.run(), name="engine", group="engine", exit_on_error=False
+        )
+        if self.tick_s is not None:
+            self.run_worker(self._ticks(self.tick_s), group="tick", exit_on_error=False)
+        # What the imports made lives as long as the process: no reason to look at it again.
+        gc.collect()
+        gc.freeze()
+        gc.set_threshold(100_000, 50, 100)
+
+    async def _ticks(self, every_s: float) -> None:
+        while True:
+            started = time.monotonic()
+            await self.tick()
+            await asyncio.sleep(max(every_s / 5, every_s - (time.monotonic() - started)))
+
+    async def tick(self) -> None:
+        """Judge what changed, in slices, then let the screen on top read the Fleet once."""
+        await self._judge()
+        if not self.paused:
+            self.roster.changed(self.fleet.take_dirty())
+            await self._build()
+        screen = self.screen
+        if isinstance(screen, ActingScreen) and screen.is_mounted:
+            screen.redraw(self.now())
+
+    async def _build(self) -> None:
+        if not self.roster.reads_values:
+            return
+        while not self.roster.build(SLICE_S):  # noqa: ASYNC110 - gives way to keys, waits for nothing
+            await asyncio.sleep(0)
+
+    async def _judge(self) -> None:
+        spent = 0.0
+        while spent < JUDGING_S:
+            started = time.perf_counter()
+            self.fleet.tick(self.clock(), SLICE_S)
+            took = time.perf_counter() - started
+            if took < SLICE_S:
+                return
+            spent += took
+            await asyncio.sleep(0)
+
+    def toggle_pause(self) -> None:
+        """Freeze what is shown, or catch up. Collecting and judging go on."""
+        if self.paused:
+            self.paused_at = None
+            self.roster.thaw()
+            self.roster.changed(self.fleet.take_dirty())
+        else:
+            self.roster.changed(self.fleet.take_dirty())
+            self.roster.freeze()
+            self.paused_at = self.clock()
+
+    def acknowledge(self, finding: Finding) -> None:
+        """The operator has seen it."""
+        self.fleet.acknowledge(finding.node, finding.rule, finding.device)
+        self.fleet.tick(self.clock(), SLICE_S)
+        self.roster.changed(self.fleet.take_dirty())
+        self.notify(f"acknowledged: {plain(finding.say)}", markup=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker that failed says so on the screen, and the rest goes on."""
+        if event.state is not WorkerState.ERROR:
+            return
+        error = event.worker.error
+        told = str(error) if isinstance(error, ConsoleError) else repr(error)
+        if event.worker.group == "engine":
+            self._trouble = plain(f"collecting stopped: {told}")
+        else:
+            self.notify(plain(told), severity="error", markup=False)
+        self.log.error(told)
+
+    def action_leave(self) -> None:
+        """Leave, by ctrl-c."""
+        self.leave()
+
+    def leave(self) -> None:
+        """Leave; while a plan is being carried out only the second time."""
+        if self.acting and not self._asked_to_leave:
+            self._asked_to_leave = True
+            self.notify("a plan is being carried out; again to leave anyway", severity="warning")
+            return
+        self.exit()
+
+    async def on_unmount(self) -> None:
+        """Agents are gone before the terminal is given back to the shell."""
+        if self._hang_up is not None:
+            self._hang_up.close()
+        if self._collector is not None:
+            self._collector.cancel()
+            with contextlib.suppress(WorkerError, asyncio.CancelledError):
+                await self._collector.wait()

@@ -1,0 +1,194 @@
+"""The lines around the grid: status, newest problems, why, keys. Pure.
+
+Each is made of parts with an importance; parts are dropped whole until the rest fits.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from console import units
+from console.tui.text import Cell, Line, cut, fit, plain
+from console.tui.theme import WORDS, Glyphs
+from inventory.scheduler import Step
+from probes.event import Finding, NodeStatus, Severity
+
+ORDER = (Severity.CRITICAL, Severity.UNKNOWN, Severity.WARN, Severity.INFO, Severity.OK)
+"""How severities are listed: worst first."""
+
+
+class Part(NamedTuple):
+    """A piece of a bar; the least important pieces (highest number) go first."""
+
+    cells: Line
+    importance: int
+
+
+class State(NamedTuple):
+    """What the status line tells."""
+
+    cluster: str
+    nodes: int
+    counts: Mapping[Severity, int]
+    oldest_s: float | None
+    shown: int
+    filter: str
+    sort: str
+    marked: int
+    hidden: int
+    """Marked nodes that the filter hides: an action would still reach them."""
+    paused_s: float | None
+    read_only: bool
+    errors: tuple[str, ...]
+    answered: int
+    """Nodes that answered at least once."""
+
+
+def status(state: State, glyphs: Glyphs, width: int) -> Line:
+    """Cluster, counts by severity, data age, marks, filter, mode: one line."""
+    return _pack(_status_parts(state, glyphs), width)
+
+
+def _status_parts(state: State, glyphs: Glyphs) -> Iterable[Part]:
+    if state.paused_s is not None:
+        yield Part((Cell(f" PAUSED {units.age(state.paused_s)} ", "band"),), 0)
+    if state.read_only:
+        yield Part((Cell(" READ-ONLY ", "band"),), 2)
+    yield Part((Cell(cut(plain(state.cluster), 20), "title"),), 7)
+    yield from _counts(state, glyphs)
+    yield Part((Cell(_answers(state), "text"),), 6)
+    if state.marked:
+        hidden = f" ({state.hidden} hidden)" if state.hidden else ""
+        yield Part((Cell(f"{glyphs.mark} {state.marked} marked{hidden}", "mark"),), 1)
+    if state.filter:
+        shown = f"{state.shown}/{state.nodes}"
+        yield Part((Cell(f"/{cut(plain(state.filter), 30)} {shown}", "key"),), 1)
+    for error in state.errors:
+        yield Part((Cell(f"! {cut(plain(error), 60)}", "warn"),), 4)
+    if state.sort != "verdict":
+        yield Part((Cell(f"sort {state.sort}", "text"),), 8)
+
+
+def _counts(state: State, glyphs: Glyphs) -> Iterable[Part]:
+    for severity in ORDER:
+        number = state.counts.get(severity, 0)
+        if number == 0 and severity is not Severity.OK:
+            continue
+        text = f"{glyphs.severity(severity)} {number} {WORDS[severity]}"
+        style = severity.value
+        yield Part((Cell(text, style),), 9 if severity is Severity.INFO else 3)
+
+
+def _answers(state: State) -> str:
+    if state.answered < state.nodes:
+        return f"{state.answered}/{state.nodes} answer"
+    return f"{state.nodes} nodes, data {units.age(state.oldest_s)}"
+
+
+def _pack(parts: Iterable[Part], width: int, gap: str = "  ") -> Line:
+    kept = list(parts)
+    while len(kept) > 1 and _length(kept, gap) > width:
+        worst = max(range(len(kept)), key=lambda i: (kept[i].importance, i))
+        del kept[worst]
+    line: list[Cell] = []
+    for part in kept:
+        if line:
+            line.append(Cell(gap))
+        line += part.cells
+    return tuple(line)
+
+
+def _length(parts: Sequence[Part], gap: str) -> int:
+    text = sum(cell_len(cell.text) for part in parts for cell in part.cells)
+    return text + len(gap) * (len(parts) - 1)
+
+
+def keys(footer: Iterable[tuple[str, str, str]], width: int) -> tuple[Line, list[tuple[int, str]]]:
+    """The key line and, for clicks, where each command ends: [(end column, command id)]."""
+    line: list[Cell] = []
+    ends: list[tuple[int, str]] = []
+    used = 0
+    for command, key, label in footer:
+        need = len(key) + 1 + len(label) + (2 if line else 0)
+        if used + need > width:
+            break
+        if line:
+            line.append(Cell("  "))
+        line += [Cell(key, "key"), Cell(" " + label, "text")]
+        used += need
+        ends.append((used, command))
+    return tuple(line), ends
+
+
+def why(finding: Finding | None, fallback: str, glyphs: Glyphs, width: int) -> Line:
+    """The cause and the next step of the cursor's worst finding, or another sentence."""
+    if finding is None:
+        return (Cell(cut(fallback, width), "dim"),)
+    cause = plain(finding.cause or finding.say)
+    step = plain(finding.next_step)
+    if not step:
+        return Cell(glyphs.pointer + " ", "key"), Cell(cut(cause, width - 2), "text")
+    room = width - 2 - len("  next: ")
+    half = max(room - len(step), room // 2)
+    cause = cut(cause, half)
+    return (
+        Cell(glyphs.pointer + " ", "key"),
+        Cell(cause, "text"),
+        Cell("  next: ", "key"),
+        Cell(cut(step, room - len(cause)), "title"),
+    )
+
+
+def stream(
+    entries: Iterable[tuple[int, float, Finding | NodeStatus | Step]],
+    glyphs: Glyphs,
+    width: int,
+    height: int,
+) -> list[Line]:
+    """Title and the newest problems, newest first; `height` lines in all."""
+    title = " newest problems "
+    lines: list[Line] = [
+        (
+            Cell(glyphs.rule * 2, "dim"),
+            Cell(title, "dim"),
+            Cell(glyphs.rule * max(0, width - 2 - len(title)), "dim"),
+        )
+    ]
+    for _sequence, at, what in entries:
+        if len(lines) >= height:
+            break
+        lines.append(_entry(at, what, glyphs, width))
+    return lines[:height]
+
+
+def _entry(at: float, what: Finding | NodeStatus | Step, glyphs: Glyphs, width: int) -> Line:
+    clock = time.strftime("%H:%M:%S", time.localtime(at))
+    severity, text = _told(what)
+    mark = glyphs.severity(severity)
+    node = cut(what.node, 20)
+    head = f"{clock} "
+    rest = width - len(head) - 2 - len(node) - 1
+    return (
+        Cell(head, "dim"),
+        Cell(mark + " ", severity.value),
+        Cell(node + " ", "title"),
+        Cell(fit(text, max(0, rest)), "text"),
+    )
+
+
+def _told(what: Finding | NodeStatus | Step) -> tuple[Severity, str]:
+    match what:
+        case Finding():
+            over = " (no longer seen)" if what.latched else ""
+            return what.severity, plain(what.say) + over
+        case NodeStatus():
+            words = what.state.value.replace("_", " ")
+            return Severity.UNKNOWN, plain(f"{words}: {what.text}" if what.text else words)
+        case Step():
+            command = " ".join(what.command)
+            text = plain(f"{what.phase}: {what.detail or command}")
+            return (Severity.OK if what.ok else Severity.WARN), text

@@ -1,0 +1,108 @@
+"""A Plan and its outcome as lines for the confirmation. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+
+from console.fleet import Fleet
+from console.tui.text import Cell, Line, cut, plain, wrap
+from console.tui.theme import Glyphs
+from console.tui.view import SCHED_WORDS
+from inventory.expressions import fold
+from inventory.scheduler import Allocation, Plan, Step
+from probes.event import Finding
+
+BEFORE_SHOWN = 12
+"""Nodes listed one by one; the rest is folded."""
+
+
+def title(verb: str, names: Sequence[str]) -> str:
+    """`Drain 3 nodes: gpu[003-005]`."""
+    noun = "node" if len(names) == 1 else "nodes"
+    return (
+        f"{verb.capitalize()} {len(names)} {noun}: {fold(names)}" if names else f"{verb}: no node"
+    )
+
+
+def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
+    """What would happen, to which nodes, with which exact commands, and what is left alone."""
+    lines: list[Line] = [(Cell(cut(title(plan.verb, plan.nodes), width), "title"),)]
+    before = {allocation.node: allocation for allocation in plan.before}
+    lines += _before(plan, before, width)
+    for command in plan.commands:
+        lines += labelled("run", plain(shlex.join(command)), width, "text")
+    for warning in plan.warnings:
+        lines += labelled(glyphs.warn, plain(warning), width, "warn")
+    for why, names in _grouped(plan.refused).items():
+        lines += labelled("leave", f"{fold(names)}: {plain(why)}", width, "unknown")
+    if not plan.nodes:
+        lines += labelled("", "Nothing would be done.", width, "title")
+    return lines
+
+
+def _before(plan: Plan, before: Mapping[str, Allocation], width: int) -> Iterable[Line]:
+    for name in plan.nodes[:BEFORE_SHOWN]:
+        yield from labelled("now", f"{name} {_state(before.get(name))}", width, "text")
+    if len(plan.nodes) > BEFORE_SHOWN:
+        rest = plan.nodes[BEFORE_SHOWN:]
+        yield from labelled("now", f"and {fold(rest)}", width, "text")
+
+
+def _state(allocation: Allocation | None, *, reason: bool = True) -> str:
+    if allocation is None:
+        return "unknown to the scheduler"
+    jobs = "".join(f", job {job.id} {job.user} on {job.nodes} nodes" for job in allocation.jobs)
+    why = f', "{allocation.reason}"' if reason and allocation.reason else ""
+    return plain(SCHED_WORDS.get(allocation.state, allocation.state) + jobs + why)
+
+
+def _grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    groups: dict[str, list[str]] = {}
+    for name, why in refused.items():
+        groups.setdefault(why, []).append(name)
+    return groups
+
+
+def labelled(label: str, text: str, width: int, style: str) -> list[Line]:
+    """A label and wrapped text beside it."""
+    head = label.ljust(6)
+    rows = wrap(text, max(10, width - 6))
+    return [
+        (Cell(head if i == 0 else " " * 6, "key"), Cell(row, style)) for i, row in enumerate(rows)
+    ]
+
+
+def outcome_lines(
+    plan: Plan, steps: Sequence[Step], fleet: Fleet, glyphs: Glyphs, width: int, *, over: bool
+) -> list[Line]:
+    """Each node's last step and what the scheduler now says, as the Fleet read it."""
+    last = {step.node: step for step in steps}
+    verb = "draining" if plan.verb == "drain" else "resuming"
+    head = f"{plan.verb} finished" if over else f"{verb} {len(plan.nodes)} nodes{glyphs.more}"
+    lines: list[Line] = [(Cell(head, "title"),)]
+    for name in dict.fromkeys((*plan.nodes, *last)):
+        step = last.get(name)
+        allocation = fleet.nodes[name].allocation if name in fleet.nodes else None
+        now = f"now {_state(allocation, reason=False)}" if over else "waiting" if step is None else step.phase
+        good = step is None or step.ok
+        sign = glyphs.ok if step is not None and good else glyphs.more if good else glyphs.critical
+        lines.append(
+            (
+                Cell(f"{sign} ", "ok" if good else "critical"),
+                Cell(f"{name} ", "title"),
+                Cell(cut(now, max(0, width - len(name) - 3)), "text"),
+            )
+        )
+        if step is not None and step.detail and (not good or not over):
+            lines += labelled("", plain(step.detail), width, "text" if good else "warn")
+    return lines
+
+
+def proposed_reason(names: Sequence[str], findings: Mapping[str, Sequence[Finding]]) -> str:
+    """A reason from the worst findings of the nodes; empty when there is none."""
+    tops = [found[0] for name in names if (found := findings.get(name))]
+    says = dict.fromkeys(f"{plain(f.say)} ({f.rule})" for f in tops)
+    shown = list(says)[:2]
+    more = f" and {len(says) - 2} more" if len(says) > 2 else ""
+    return "; ".join(shown) + more

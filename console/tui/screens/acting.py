@@ -1,0 +1,163 @@
+"""What both main screens can do: act on nodes, copy, log in, pause, help, leave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import sys
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from textual import work
+from textual.screen import Screen
+
+from console.tui import commands
+from inventory.errors import ConsoleError
+from inventory.expressions import fold
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+
+class ActingScreen(Screen[None]):
+    """A screen with nodes to act on. Subclasses say which and how to draw themselves."""
+
+    AUTO_FOCUS = ""
+    SCREEN_NAME = ""
+    """Key into Command.screens."""
+
+    @property
+    def console_app(self) -> ConsoleApp:
+        """The app with its engine."""
+        from console.tui.app import ConsoleApp
+
+        assert isinstance(self.app, ConsoleApp)
+        return self.app
+
+    def chosen(self) -> list[str]:
+        """Nodes an action is about."""
+        raise NotImplementedError
+
+    def redraw(self, now: float) -> None:
+        """Bring the screen up to date with the Fleet."""
+        raise NotImplementedError
+
+    def draw_lines(self) -> None:
+        """Redraw what does not depend on new data (a bar was resized, a mode changed)."""
+        self.redraw(self.console_app.now())
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Acting commands do not exist in read-only mode."""
+        app = self.app
+        read_only = bool(getattr(getattr(app, "engine", None), "read_only", True))
+        return commands.allowed(action, read_only=read_only)
+
+    def action_drain(self, reason: str = "") -> None:
+        """Plan, confirm, drain, show what the scheduler says."""
+        self._act("drain", reason)
+
+    def action_resume(self, reason: str = "") -> None:
+        """Plan, confirm, resume, show what the scheduler says."""
+        self._act("resume", reason)
+
+    def _act(self, verb: str, reason: str) -> None:
+        from console.tui.screens.confirm import Confirm
+
+        names = self.chosen()
+        if not names:
+            self.notify("no node is chosen", severity="warning")
+            return
+        self.app.push_screen(Confirm(verb, names, reason), self._acted)
+
+    def _acted(self, done: bool | None) -> None:
+        self.redraw(self.console_app.now())
+
+    def action_test(self) -> None:
+        """Ask, then start the NCCL check on the chosen nodes."""
+        self._test()
+
+    @work(exit_on_error=False, group="act")
+    async def _test(self) -> None:
+        from console.tui.screens.ask import Ask
+
+        names, engine = self.chosen(), self.console_app.engine
+        refusal = getattr(engine, "test_refusal", None)
+        refused = {n: why for n in names if refusal is not None and (why := refusal(n))}
+        willing = [name for name in names if name not in refused]
+        if not await self.app.push_screen_wait(Ask("Run the NCCL check", willing, refused)):
+            return
+        try:
+            # Busy nodes are refused again at the moment of starting.
+            answer = engine.start_test(willing)
+        except ConsoleError as error:
+            self.notify(str(error), severity="error", markup=False)
+            return
+        for name, why in (answer or {}).items():
+            self.notify(f"{name}: {why}", severity="warning", markup=False)
+
+    def action_copy(self) -> None:
+        """Copy the chosen nodes as a folded host list."""
+        names = self.chosen()
+        if names:
+            self.app.copy_to_clipboard(fold(names))
+            self.notify(f"copied {fold(names)}", markup=False)
+
+    def action_ssh(self, name: str = "") -> None:
+        """Log in to one node."""
+        names = [name] if name else self._one()
+        if names:
+            self._login(names[0])
+
+    def _one(self) -> Sequence[str]:
+        return self.chosen()[:1]
+
+    @work(exit_on_error=False, group="act")
+    async def _login(self, name: str) -> None:
+        argv = self.console_app.engine.ssh_command(name)
+        with self.app.suspend(), _no_interrupt():
+            try:
+                # Not a blocking call: sessions, keepalives and the agents' output go on.
+                process = await asyncio.create_subprocess_exec(*argv)
+                rc = await process.wait()
+            except OSError as error:
+                rc = 255
+                _say(f"{argv[0]}: {error.strerror}")
+            if rc == 255:
+                _say("press Enter to go back")
+                await asyncio.to_thread(sys.stdin.readline)
+
+    def action_pause(self) -> None:
+        """Freeze or thaw what is shown."""
+        self.console_app.toggle_pause()
+        self.redraw(self.console_app.now())
+
+    def action_help(self) -> None:
+        """Show keys and signs."""
+        from console.tui.screens.help import Help
+
+        self.app.push_screen(Help(self.SCREEN_NAME))
+
+    def action_palette(self) -> None:
+        """Search all commands."""
+        self.app.action_command_palette()
+
+    def action_quit(self) -> None:
+        """Leave."""
+        self.console_app.leave()
+
+
+def _say(text: str) -> None:
+    """A line on the terminal while the console is not on it."""
+    if sys.__stdout__ is not None:
+        print(text, file=sys.__stdout__, flush=True)
+
+
+@contextlib.contextmanager
+def _no_interrupt() -> Iterator[None]:
+    """Ctrl-C belongs to the program in front; a handler, unlike SIG_IGN, is not inherited by it."""
+    before = signal.signal(signal.SIGINT, lambda *_: None)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)

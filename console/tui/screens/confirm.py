@@ -1,0 +1,283 @@
+"""The confirmation: the plan, the reason, the count if asked for, then the outcome.
+
+Nothing happens by Enter. `y` works only while the plan on the screen is the plan for the reason on
+the screen, and only from outside the input lines. Closing does not stop what has begun.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar
+
+from textual import events, on
+from textual.app import ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.screen import ModalScreen
+from textual.timer import Timer
+from textual.widgets import Input, Static
+
+from console.tui.plan_view import outcome_lines, plan_lines, proposed_reason, title
+from console.tui.text import Cell, Line, plain
+from console.tui.widgets.sheet import Lines, Sheet
+from inventory.errors import ConsoleError
+from inventory.scheduler import Plan, Step
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+SETTLE_S = 0.3
+"""After the last keystroke in the reason, before the scheduler is read again."""
+REDRAW_S = 1.0
+
+
+class Confirm(ModalScreen[bool]):
+    """Dismisses with whether the plan was carried out (or begun)."""
+
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("y", "yes", "yes"),
+        Binding("r", "reason", "reason"),
+        Binding("O", "override", "override"),
+        Binding("escape", "leave", "back", priority=True),
+        Binding("q", "leave", "back"),
+    ]
+
+    def __init__(self, verb: str, names: Sequence[str], reason: str = "") -> None:
+        """`verb` is drain or resume; `reason` overrides the one proposed from the findings."""
+        super().__init__(classes="dialog")
+        self.verb, self.names, self.proposed = verb, list(names), reason
+        self.plan: Plan | None = None
+        self.override = False
+        self.trouble = ""
+        self.steps: list[Step] = []
+        self.phase = "planning"
+        """planning, ready, running, over."""
+        self._settle: Timer | None = None
+
+    @property
+    def console_app(self) -> ConsoleApp:
+        """The app with its engine."""
+        from console.tui.app import ConsoleApp
+
+        assert isinstance(self.app, ConsoleApp)
+        return self.app
+
+    def compose(self) -> ComposeResult:
+        """Plan, reason, count, keys."""
+        look = self.console_app.look
+        with Vertical(classes="box"):
+            yield Sheet(look, id="sheet")
+            with Horizontal(id="reason_row"):
+                yield Static("reason ", markup=False)
+                yield _entry("reason")
+            with Horizontal(id="count_row"):
+                yield Static("type the number of nodes ", markup=False)
+                yield _entry("count")
+            yield Lines(look, id="hint")
+
+    def on_mount(self) -> None:
+        """Propose a reason and ask for the plan."""
+        fleet = self.console_app.fleet
+        entry = self.query_one("#reason", Input)
+        with entry.prevent(Input.Changed):
+            entry.value = self.proposed or proposed_reason(self.names, fleet.findings)
+        entry.cursor_position = len(entry.value)
+        self.query_one("#reason_row").display = self.verb == "drain"
+        self.query_one("#count_row").display = False
+        if self.verb == "drain" and not entry.value:
+            entry.focus()
+        else:
+            self.query_one("#sheet").focus()
+        self.set_interval(REDRAW_S, self._follow)
+        self._replan()
+
+    @property
+    def reason(self) -> str:
+        """What is typed now."""
+        return self.query_one("#reason", Input).value.strip()
+
+    @property
+    def count(self) -> int | None:
+        """The number typed now; None when it is none."""
+        text = self.query_one("#count", Input).value.strip()
+        return int(text) if text.isascii() and text.isdigit() else None
+
+    def _replan(self) -> None:
+        self._settle = None
+        if self.phase in ("running", "over"):
+            return
+        self.phase = "planning"
+        self._draw()
+        self.run_worker(self._plan(), group="plan", exclusive=True, exit_on_error=False)
+
+    async def _plan(self) -> None:
+        # A plan needs a reason to be shown at all; `y` stays closed until there is a real one.
+        shown = self.reason or "(the reason you type)"
+        try:
+            self.plan = await self.console_app.engine.plan(
+                self.verb, self.names, shown, override=self.override, **self._despite()
+            )
+            self.trouble = ""
+        except ConsoleError as error:
+            self.plan, self.trouble = None, str(error)
+        self.phase = "ready"
+        wanted = self.plan is not None and self.plan.confirm_count is not None
+        self.query_one("#count_row").display = wanted
+        self._draw()
+
+    def _despite(self) -> dict[str, bool]:
+        """Resuming a node that is still sick is the same kind of override."""
+        return {"despite_findings": True} if self.override and self.verb == "resume" else {}
+
+    @on(Input.Changed, "#reason")
+    def _reason_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        if self.phase in ("running", "over"):
+            return
+        self.phase = "planning"
+        if self._settle is not None:
+            self._settle.stop()
+        self._settle = self.set_timer(SETTLE_S, self._replan)
+        self._draw()
+
+    @on(Input.Changed, "#count")
+    def _count_changed(self, event: Input.Changed) -> None:
+        event.stop()
+        self._draw()
+
+    @on(Input.Submitted)
+    def _submitted(self, event: Input.Submitted) -> None:
+        event.stop()
+        counting = self.query_one("#count_row").display and event.input.id == "reason"
+        self.query_one("#count" if counting else "#sheet").focus()
+
+    def blocked(self) -> str:
+        """Why `y` does nothing now; "" when it works."""
+        if self.phase == "planning":
+            return "reading the scheduler"
+        if self.plan is None or not self.plan.nodes:
+            return "there is nothing to do"
+        if self.verb == "drain" and not self.reason:
+            return "a drain needs a reason (r)"
+        wanted = self.plan.confirm_count
+        if wanted is not None and self.count != wanted:
+            return f"type {wanted} first: more nodes than the cap (tab)"
+        return ""
+
+    def action_yes(self) -> None:
+        """Carry out the plan on the screen."""
+        if self.phase in ("running", "over"):
+            return
+        if self.blocked():
+            self.app.bell()
+            return
+        self.phase = "running"
+        self.query_one("#reason_row").display = False
+        self.query_one("#count_row").display = False
+        self.query_one("#sheet").focus()
+        self._draw()
+        # Owned by the app: leaving this screen must not stop half-way through a list of nodes.
+        self.app.run_worker(self._execute(), group="act", exit_on_error=False)
+
+    async def _execute(self) -> None:
+        app, plan = self.console_app, self.plan
+        assert plan is not None
+        app.acting += 1
+        options = {"override": True} if self.override else {}
+        try:
+            async for step in app.engine.execute(plan, self.count, **options):
+                self.steps.append(step)
+                self._draw()
+        except ConsoleError as error:
+            self.trouble = str(error)
+        finally:
+            app.acting -= 1
+            self.phase = "over"
+        if self.is_attached:
+            self._draw()
+        else:
+            app.notify(f"{title(plan.verb, plan.nodes)}: {self._verdict()}", markup=False)
+
+    def _verdict(self) -> str:
+        if self.trouble:
+            return self.trouble
+        failed = {step.node for step in self.steps if not step.ok}
+        return f"{len(failed)} failed" if failed else "done"
+
+    def _follow(self) -> None:
+        if self.phase == "over":
+            self._draw()
+
+    def action_reason(self) -> None:
+        """Change the reason."""
+        if self.verb == "drain" and self.phase in ("planning", "ready"):
+            self.query_one("#reason").focus()
+
+    def action_override(self) -> None:
+        """Include nodes that somebody else drained, or that are still sick; or leave them again."""
+        if self.phase == "ready" and (self.override or (self.plan and self.plan.refused)):
+            self.override = not self.override
+            self._replan()
+
+    def action_leave(self) -> None:
+        """From an input back to the plan; from the plan out."""
+        if isinstance(self.focused, Input) and self.reason:
+            self.query_one("#sheet").focus()
+        else:
+            self.dismiss(self.phase in ("running", "over"))
+
+    @on(Lines.Resized)
+    def _draw(self) -> None:
+        if not self.is_attached or not self.is_mounted:
+            return
+        sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
+        sheet.show(self._lines(max(20, sheet.size.width)))
+        hint.show([self._hint()])
+
+    def on_descendant_focus(self, event: events.DescendantFocus) -> None:
+        """Which keys work depends on the focus."""
+        self._draw()
+
+    def _lines(self, width: int) -> list[Line]:
+        glyphs, fleet = self.console_app.look.glyphs, self.console_app.fleet
+        lines: list[Line] = []
+        if self.phase in ("running", "over") and self.plan is not None:
+            over = self.phase == "over"
+            lines += outcome_lines(self.plan, self.steps, fleet, glyphs, width, over=over)
+        elif self.plan is not None:
+            lines += plan_lines(self.plan, glyphs, width)
+        else:
+            lines.append((Cell(title(self.verb, self.names), "title"),))
+        if self.override and self.phase in ("planning", "ready"):
+            lines.append((Cell("OVERRIDE: other people's reasons are overwritten", "critical"),))
+        if self.trouble:
+            lines.append((Cell(plain(self.trouble), "critical"),))
+        return lines
+
+    def _hint(self) -> Line:
+        back = (Cell("esc", "key"), Cell(" back"))
+        if self.phase == "running":
+            return Cell("working; ", "dim"), *back
+        if self.phase == "over":
+            return back
+        if isinstance(self.focused, Input):
+            return (
+                Cell("enter", "key"),
+                Cell(" when the text is right   "),
+                Cell("esc", "key"),
+                Cell(" cancel"),
+            )
+        blocked = self.blocked()
+        yes = (Cell(blocked, "warn"),) if blocked else (Cell("y", "key"), Cell(f" {self.verb} now"))
+        line: Line = (*yes, Cell("   "))
+        if self.verb == "drain":
+            line += (Cell("r", "key"), Cell(" reason   "))
+        if self.override or (self.plan is not None and self.plan.refused):
+            line += (Cell("O", "key"), Cell(" override   "))
+        return (*line, Cell("esc", "key"), Cell(" cancel"))
+
+
+def _entry(name: str) -> Input:
+    entry = Input(id=name, compact=True)
+    entry.cursor_blink = False
+    return entry

@@ -1,0 +1,350 @@
+"""The fleet: status line, grid, newest problems, why, keys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on
+from textual.app import ComposeResult
+from textual.binding import BindingType
+from textual.widgets import Input
+
+from console.tui import bars, commandline, commands, view
+from console.tui.filter import Filter
+from console.tui.roster import Roster
+from console.tui.screens.acting import ActingScreen
+from console.tui.text import Cell, Column, plain
+from console.tui.widgets.grid import Grid
+from console.tui.widgets.prompt import Prompt
+from console.tui.widgets.sheet import Lines
+from inventory.errors import ConsoleError, UsageError
+from probes.event import Finding, Severity
+
+STREAM_SIZES = ("small", "large", "gone")
+
+
+class FleetScreen(ActingScreen):
+    """All nodes, worst first."""
+
+    SCREEN_NAME = "fleet"
+    BINDINGS: ClassVar[list[BindingType]] = commands.bindings("fleet")
+
+    def __init__(self, roster: Roster) -> None:
+        """The roster outlives the screen: marks and filter are the operator's, not the widget's."""
+        super().__init__(id="fleet")
+        self.roster = roster
+        self.wide = False
+        self.stream_size = "small"
+        self.range_start: str | None = None
+        """Where a range begins: the last node marked by hand."""
+        self._ends: list[tuple[int, str]] = []
+
+    def compose(self) -> ComposeResult:
+        """One widget per line group."""
+        look = self.console_app.look
+        yield Lines(look, id="status")
+        yield Grid(look, self._columns, self._cells, id="grid")
+        yield Lines(look, id="stream")
+        yield Lines(look, id="why")
+        yield Prompt(id="prompt")
+        yield Lines(look, id="keys")
+
+    @property
+    def grid(self) -> Grid:
+        """The grid."""
+        return self.query_one("#grid", Grid)
+
+    def on_mount(self) -> None:
+        """First frame: every node, nothing known."""
+        self.grid.focus()
+        self._fit_stream()
+        self.draw_lines()
+
+    def on_resize(self) -> None:
+        """Small terminals give the grid most of the height."""
+        self._fit_stream()
+
+    @on(Lines.Resized)
+    def _resized(self) -> None:
+        self.draw_lines()
+
+    def on_screen_resume(self) -> None:
+        """Coming back from a node."""
+        if self.is_mounted:
+            self.draw_lines()
+
+    def _columns(self, width: int) -> list[Column]:
+        return view.columns(width, list(self.roster.index), wide=self.wide)
+
+    def _cells(self, name: str, columns: Sequence[Column]) -> list[Cell]:
+        app = self.console_app
+        return view.row(self.roster.summary(name), columns, app.look.glyphs, app.now())
+
+    def redraw(self, now: float) -> None:
+        """One tick: order, rows, bars."""
+        self.grid.show(self.roster.order(now))
+        self._status()
+        self._stream()
+        self._why()
+        self._keys()
+
+    def _status(self) -> None:
+        app, roster = self.console_app, self.roster
+        fleet, shown = roster.fleet, set(self.grid.order)
+        state = bars.State(
+            cluster=app.engine.cluster,
+            nodes=len(roster.index),
+            counts=fleet.counts(),
+            oldest_s=fleet.oldest_age(app.clock()),
+            shown=len(shown),
+            filter=roster.filter.text,
+            sort=roster.sort + (" reversed" if roster.reverse else ""),
+            marked=len(roster.marked),
+            hidden=len(roster.marked - shown),
+            paused_s=app.paused_s,
+            read_only=app.engine.read_only,
+            errors=app.errors(),
+            answered=len(fleet.seen),
+        )
+        status = self.query_one("#status", Lines)
+        status.show([bars.status(state, app.look.glyphs, status.size.width)])
+
+    def _stream(self) -> None:
+        lines = self.query_one("#stream", Lines)
+        if lines.display and not self.console_app.paused:
+            entries = reversed(self.roster.fleet.stream)
+            glyphs, size = self.console_app.look.glyphs, lines.size
+            lines.show(bars.stream(entries, glyphs, size.width, size.height))
+
+    def _why(self) -> None:
+        lines = self.query_one("#why", Lines)
+        name = self.grid.cursor
+        findings = self.roster.fleet.findings.get(name, []) if name else []
+        top: Finding | None = next((f for f in findings if not f.acknowledged), None)
+        if name is None or not self.grid.order:
+            text = "no node matches the filter; esc clears it" if self.roster.filter else ""
+        else:
+            status = self.roster.fleet.nodes[name].status
+            told = " ".join(part for part in (status.text, status.hint) if part) if status else ""
+            quiet = self.roster.summary(name).severity is Severity.OK
+            text = f"{name}: no findings" if quiet or not told else f"{name}: {told}"
+        glyphs = self.console_app.look.glyphs
+        lines.show([bars.why(top, plain(text), glyphs, lines.size.width)])
+
+    def _keys(self) -> None:
+        lines = self.query_one("#keys", Lines)
+        footer = commands.footer("fleet", read_only=self.console_app.engine.read_only)
+        line, self._ends = bars.keys(footer, lines.size.width)
+        lines.show([line])
+
+    @on(Lines.Clicked, "#keys")
+    async def _key_clicked(self, event: Lines.Clicked) -> None:
+        command = next((c for end, c in self._ends if event.x < end), None)
+        if command:
+            await self.run_action(command)
+
+    def _fit_stream(self) -> None:
+        height = self.app.size.height
+        small = 0 if height < 16 else 3 if height < 22 else 5 if height < 40 else 9
+        lines = {"small": small, "large": height // 2, "gone": 0}[self.stream_size]
+        panel = self.query_one("#stream", Lines)
+        panel.styles.height = lines
+        panel.display = lines > 0
+
+    @on(Grid.Moved)
+    def _moved(self) -> None:
+        self._why()
+
+    @on(Grid.Opened)
+    def _opened(self) -> None:
+        self.action_open()
+
+    def chosen(self) -> list[str]:
+        """Marked nodes, else the one under the cursor."""
+        return self.roster.chosen(self.grid.cursor)
+
+    def _one(self) -> list[str]:
+        return [self.grid.cursor] if self.grid.cursor else []
+
+    def action_open(self, name: str = "") -> None:
+        """Show one node."""
+        from console.tui.screens.node import NodeScreen
+
+        target = name or self.grid.cursor
+        if target is None:
+            return
+        if target not in self.roster.index:
+            raise UsageError(f"there is no node {target!r} in the inventory")
+        self.grid.touched = True
+        self.app.push_screen(NodeScreen(target))
+
+    def action_show_all(self) -> None:
+        """Remove the filter."""
+        if self.roster.filter:
+            self._set_filter("")
+
+    def action_next_fault(self) -> None:
+        """Cursor to the next node that is not ok, around the end."""
+        self._fault(1)
+
+    def action_previous_fault(self) -> None:
+        """Cursor to the previous node that is not ok, around the top."""
+        self._fault(-1)
+
+    def _fault(self, step: int) -> None:
+        order, grid = self.grid.order, self.grid
+        verdict = self.roster.fleet.verdict
+        at = order.index(grid.cursor) if grid.cursor in order else -1
+        for offset in range(1, len(order) + 1):
+            name = order[(at + step * offset) % len(order)]
+            if verdict(name).rank >= Severity.WARN.rank:
+                grid.move_to(name)
+                return
+        self.notify("no node shown has a problem")
+
+    def action_filter(self, text: str | None = None) -> None:
+        """Ask for a filter, or set it."""
+        if text is None:
+            self.query_one(Prompt).ask("/", self.roster.filter.text)
+        else:
+            self._set_filter(text)
+
+    def action_command(self) -> None:
+        """Ask for a command."""
+        self.query_one(Prompt).ask(":", "")
+
+    def _set_filter(self, text: str) -> None:
+        self.roster.filter = Filter(text)
+        self.draw_lines()
+
+    @on(Prompt.Typed)
+    def _typed(self, event: Prompt.Typed) -> None:
+        if event.kind != "/":
+            return
+        prompt = self.query_one(Prompt)
+        try:
+            self._set_filter(event.text)
+        except UsageError as error:
+            prompt.complain(str(error))
+        else:
+            prompt.complain("")
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        self.grid.focus()
+        if event.text is None:
+            if event.kind == "/":
+                self._set_filter(event.before)
+            return
+        try:
+            if event.kind == "/":
+                self._set_filter(event.text)
+            elif event.text.strip():
+                self._carry_out(event.text)
+        except ConsoleError as error:
+            self.notify(str(error), severity="warning", markup=False)
+
+    def _carry_out(self, line: str) -> None:
+        app = self.console_app
+        request = commandline.parse(line, read_only=app.engine.read_only)
+        match request.id:
+            case "drain" | "resume" | "open" | "ssh":
+                getattr(self, f"action_{request.id}")(request.text)
+            case "filter":
+                self._set_filter(request.text)
+            case "sort" if request.text:
+                self._sort(request.text)
+            case "mark" if request.text:
+                self._mark_text(request.text)
+            case _:
+                self.call_later(self.run_action, request.id)
+
+    def _mark_text(self, text: str) -> None:
+        roster = self.roster
+        if text == "none":
+            roster.mark(list(roster.marked), on=False)
+        else:
+            names = self.grid.order if text == "all" else roster.matching(text)
+            roster.mark(names)
+            self.notify(
+                f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False
+            )
+        self.draw_lines()
+
+    def action_mark(self) -> None:
+        """Mark or unmark, then go down."""
+        name = self.grid.cursor
+        if name is None:
+            return
+        on_now = name not in self.roster.marked
+        self.roster.mark([name], on=on_now)
+        self.range_start = name if on_now else None
+        self.grid.touched = True
+        self.grid.action_move(1)
+        self.draw_lines()
+
+    def action_mark_range(self) -> None:
+        """Mark from the last marked node to the cursor."""
+        order, cursor = self.grid.order, self.grid.cursor
+        if cursor is None:
+            return
+        start = self.range_start if self.range_start in order else cursor
+        low, high = sorted((order.index(start or cursor), order.index(cursor)))
+        self.roster.mark(order[low : high + 1])
+        self.range_start = cursor
+        self.draw_lines()
+
+    def action_mark_invert(self) -> None:
+        """Turn marks around among the nodes shown."""
+        roster = self.roster
+        was = set(roster.marked)
+        roster.mark([n for n in self.grid.order if n in was], on=False)
+        roster.mark([n for n in self.grid.order if n not in was])
+        self.draw_lines()
+
+    def action_mark_clear(self) -> None:
+        """Remove every mark."""
+        self.roster.mark(list(self.roster.marked), on=False)
+        self.draw_lines()
+
+    def action_sort(self) -> None:
+        """Choose an order from a menu."""
+        from console.tui.screens.sort import SortMenu
+
+        self.app.push_screen(SortMenu(self.roster.sort), self._sorted)
+
+    def _sorted(self, name: str | None) -> None:
+        if name:
+            self._sort(name)
+
+    def _sort(self, name: str) -> None:
+        self.roster.sort_by(name)
+        self.draw_lines()
+
+    def action_wide(self) -> None:
+        """Numbers before words, or back."""
+        self.wide = not self.wide
+        self.grid.recolumn()
+
+    def action_stream(self) -> None:
+        """Next size of the problems panel."""
+        at = STREAM_SIZES.index(self.stream_size)
+        self.stream_size = STREAM_SIZES[(at + 1) % len(STREAM_SIZES)]
+        self._fit_stream()
+        self.call_after_refresh(self.draw_lines)
+
+    def action_acknowledge(self) -> None:
+        """Acknowledge the cursor's worst finding."""
+        name = self.grid.cursor
+        findings = self.roster.fleet.findings.get(name, []) if name else []
+        top = next((f for f in findings if not f.acknowledged), None)
+        if name is None or top is None:
+            self.notify("nothing to acknowledge here")
+            return
+        self.console_app.acknowledge(top)
+        self.draw_lines()
+
+    @on(Input.Submitted)
+    def _swallow(self, event: Input.Submitted) -> None:
+        event.stop()

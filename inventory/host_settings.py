@@ -1,0 +1,165 @@
+"""The keys a host, a group or the defaults may have, and how each value is read and checked.
+
+A reader takes the YAML value, the key's name and the problems of the file; it answers None when the
+value is wrong and has been added to the problems.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import shlex
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias
+
+import yaml
+
+from inventory import marked
+from inventory.expressions import is_host_name
+from inventory.marked import Problems, nearest
+
+Settings: TypeAlias = dict[str, Any]
+"""Keywords of Node."""
+Read: TypeAlias = Callable[[yaml.Node, str, Problems], Any]
+
+SCHEDULERS = ("slurm", "kubernetes", "none")
+MAX_GPUS = 256
+"""Far above any host; the largest we know has 16."""
+
+_USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9._@\\-]*\$?")
+_JUMP = re.compile(
+    r"(?:(?P<user>[^@]+)@)?(?P<host>\[[0-9a-fA-F:.]+\]|[^:@\[\]]+)(?::(?P<port>\d+))?"
+)
+
+
+def choice(node: yaml.Node, what: str, valid: Sequence[str], problems: Problems) -> str | None:
+    """One of a few words."""
+    value = node.value if isinstance(node, yaml.ScalarNode) else None
+    if value in valid:
+        return str(value)
+    shown = repr(value) if value else marked.kind(node)
+    problems.add(node, f"unknown {what} {shown}", nearest(str(value), valid))
+    return None
+
+
+def scheduler(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    """slurm, kubernetes or none (which says that nobody schedules work there)."""
+    return choice(node, what, SCHEDULERS, problems)
+
+
+def address(text: str) -> bool:
+    """Whether this is a host name, an IPv4 or an IPv6 address (with zone)."""
+    if is_host_name(text):
+        return True
+    try:
+        ipaddress.ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def _port(node: yaml.Node, what: str, problems: Problems) -> int | None:
+    return marked.number(node, what, 1, 65535, problems)
+
+
+def _gpus(node: yaml.Node, what: str, problems: Problems) -> int | None:
+    return marked.number(node, what, 0, MAX_GPUS, problems)
+
+
+def _user(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = marked.text(node, what, problems)
+    if value is not None and not _USER.fullmatch(value):
+        problems.add(node, f"{what} {value!r} is not a login name")
+        return None
+    return value
+
+
+def _jump(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] | None:
+    hosts: list[str] = []
+    for entry in marked.words(node, what, problems):
+        value = marked.text(entry, what, problems) or ""
+        for hop in filter(None, re.split(r"\s*,\s*", value)):
+            if not _is_hop(hop):
+                problems.add(entry, f"{what} {hop!r} is not a host", "write [user@]host[:port]")
+                continue
+            hosts.append(hop)
+    return tuple(hosts) or None
+
+
+def _is_hop(text: str) -> bool:
+    match = _JUMP.fullmatch(text)
+    if match is None or not address(match["host"]):
+        return False
+    user_is_good = match["user"] is None or _USER.fullmatch(match["user"]) is not None
+    return user_is_good and 0 < int(match["port"] or 22) < 65536
+
+
+def _path(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = marked.text(node, what, problems)
+    if value is not None and value.startswith("-"):
+        problems.add(node, f"{what} cannot begin with '-'", "write an absolute path")
+        return None
+    return value
+
+
+def _identity(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = _path(node, what, problems)
+    return None if value is None else str(Path(value).expanduser())
+
+
+def _become(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] | None:
+    if isinstance(node, yaml.SequenceNode):
+        read = [marked.text(entry, what, problems) for entry in node.value]
+        argv = [word for word in read if word is not None]
+    else:
+        value = marked.text(node, what, problems)
+        if value is None:
+            return None
+        try:
+            argv = shlex.split(value)
+        except ValueError as error:
+            problems.add(node, f"{what}: {error}", "write sudo -n, or a list: [sudo, -n]")
+            return None
+    if not argv or argv[0].startswith("-"):
+        problems.add(node, f"{what} names no program", "write sudo -n, or a list: [sudo, -n]")
+        return None
+    return tuple(argv)
+
+
+def _labels(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
+    labels = {}
+    for key, value in marked.items(node, what, problems):
+        text = marked.text(value, f"label {key.value}", problems)
+        if text is not None:
+            labels[key.value] = text
+    return labels
+
+
+def _address(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = marked.text(node, what, problems)
+    if value is not None and not address(value) and "[" not in value:
+        problems.add(node, f"{what} {value!r} is neither a host name nor an IP address")
+        return None
+    return value
+
+
+SETTINGS: Mapping[str, Read] = {
+    "user": _user,
+    "port": _port,
+    "jump": _jump,
+    "identity": _identity,
+    "python": _path,
+    "become": _become,
+    "role": marked.text,
+    "labels": _labels,
+    "hardware": marked.text,
+    "gpus": _gpus,
+    "scheduler": scheduler,
+    "torch_python": _path,
+    "nccl_tests": _path,
+}
+"""Keys of a group and of the defaults."""
+
+HOST_SETTINGS: Mapping[str, Read] = {**SETTINGS, "address": _address, "scheduler_name": marked.text}
+"""Keys of one host."""

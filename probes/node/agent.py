@@ -1,0 +1,179 @@
+"""The agent: hello first, then probes in threads, control lines from stdin, gone at EOF.
+
+stdin is the lifeline: when it ends, for whatever reason, children are killed and the process
+leaves through os._exit, so that a thread in an uninterruptible driver call cannot keep it.
+"""
+
+import importlib
+import json
+import os
+import signal
+import threading
+
+from probes.node import hello
+from probes.node.context import Context
+from probes.node.frames import Writer
+from probes.node.jobs import Jobs
+from probes.node.workers import Crew, describe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import FrameType, ModuleType
+    from typing import BinaryIO
+
+CONTROL_BYTES = 65536
+"""Longest control line; a longer one is refused whole."""
+
+GIVE_UP_DEADLINES = 3
+"""A pass ends after so many deadlines at most: two devices hang in turn, then the rest answers."""
+
+INTERVAL_S = (0.2, 86400.0)
+"""Shortest and longest interval accepted: five ticks a second, one a day."""
+
+DRAIN_S = 0.3
+"""How long leaving may wait for stdout; leaving as a whole must take less than a second."""
+
+
+class Agent:
+    """One session on one node."""
+
+    def __init__(self, config: "dict[str, object]") -> "None":
+        """`config` as in probes/node/__init__.py; the bastion has checked it."""
+        self.config = config
+        self.ctx = Context(str(config["root"]), _number(config["deadline_s"]))
+        self.writer = Writer(str(config["marker"]))
+        intervals = {name: _number(config[name + "_s"]) for name in ("fast", "slow", "rare")}
+        window_s = _number(config["window_s"]) if config["mode"] == "pass" else None
+        self.crew = Crew(self.ctx, self.writer, intervals, window_s)
+        self.jobs = Jobs(self.ctx, self.writer)
+        self.ctx.statistics = self._statistics
+        self._leaving = threading.Lock()
+
+    def start(self) -> "None":
+        """Say hello and let the probes run."""
+        modules, failed = self._modules()
+        for module in modules:
+            prepare = getattr(module, "prepare", None)
+            if prepare is not None:
+                prepare(self.ctx)
+        self.writer.send(hello.hello(self.ctx, [module.NAME for module in modules]))
+        for name, text in failed:
+            self.crew.error(name, text)
+        self.crew.hire(modules)
+        if self.crew.one_pass:
+            thread = threading.Thread(target=self._pass, name="pass")
+            thread.daemon = True
+            thread.start()
+
+    def _statistics(self) -> "dict[str, int]":
+        return {
+            "frames": self.writer.sent,
+            "skipped_ticks": self.crew.skipped_ticks + self.writer.skipped,
+            "dropped_frames": self.writer.dropped,
+        }
+
+    def _modules(self) -> "tuple[list[ModuleType], list[tuple[str, str]]]":
+        """The probes asked for, and (name, why) of those that cannot even be imported."""
+        known = self.config["modules"]
+        assert isinstance(known, dict)
+        wanted = self.config.get("probes")
+        modules, failed = [], []
+        for name in sorted(known) if not isinstance(wanted, list) else wanted:
+            try:
+                modules.append(importlib.import_module(known[name]))
+            except KeyError:
+                failed.append((str(name), "no such probe"))
+            except Exception as error:
+                failed.append((name, describe(error)))
+        return modules, failed
+
+    def _pass(self) -> "None":
+        limit_s = GIVE_UP_DEADLINES * self.ctx.deadline_s + self.crew.window_s
+        if not self.crew.wait(limit_s):
+            self.crew.give_up()
+        self.writer.send({"k": "end", "t": self.ctx.mono()})
+        self.writer.drain(self.ctx.deadline_s)
+        self.leave()
+
+    def listen(self, stream: "BinaryIO") -> "None":
+        """Obey control lines until stdin ends."""
+        while True:
+            line = stream.readline(CONTROL_BYTES)
+            if not line:
+                return
+            if not line.endswith(b"\n"):
+                while line and not line.endswith(b"\n"):
+                    line = stream.readline(CONTROL_BYTES)
+                self.crew.error("agent", "a control line is too long or cut short")
+            elif line.strip():
+                self._obey(line)
+
+    def _obey(self, line: "bytes") -> "None":
+        try:
+            order = json.loads(line.decode("utf-8"))
+            op = order["op"]
+            if op == "run":
+                self.jobs.start(str(order["id"]), str(order["what"]), dict(order.get("args") or {}))
+            elif op == "cancel":
+                self.jobs.cancel(str(order["id"]))
+            elif op == "intervals":
+                self.crew.retime(_intervals(order))
+            else:
+                raise ValueError("unknown op %r" % (op,))
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            self.crew.error("agent", "control line not understood: %s" % describe(error)[:200])
+
+    def leave(self, status: "int" = 0) -> "None":
+        """Kill the children and end the process, whatever its threads do."""
+        if not self._leaving.acquire(False):
+            threading.Event().wait()
+        try:
+            self.jobs.kill_all()
+            self.writer.drain(DRAIN_S)
+        finally:
+            os._exit(status)
+
+
+def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
+    """Run until stdin ends. Does not return."""
+    os.chdir("/")
+    agent = Agent(config)
+    os.nice(int(_number(config.get("nice", 10))))  # of this thread and those it starts from now on
+
+    def stop(number: "int", frame: "FrameType | None") -> "None":
+        agent.leave(128 + number)
+
+    for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+        signal.signal(number, stop)
+    watch = threading.Thread(target=_leave_when_broken, args=(agent,), name="stdout")
+    watch.daemon = True
+    watch.start()
+    try:
+        agent.start()
+        agent.listen(stream)
+    except OSError:
+        pass  # stdin broke instead of ending
+    finally:
+        agent.leave()
+
+
+def _leave_when_broken(agent: "Agent") -> "None":
+    agent.writer.broken.wait()
+    agent.leave()
+
+
+def _intervals(order: "dict[str, object]") -> "dict[str, float]":
+    """The intervals of an order in seconds; ValueError when one is out of bounds."""
+    found = {}
+    for name in ("fast", "slow", "rare"):
+        if name + "_s" in order:
+            found[name] = _number(order[name + "_s"])
+            if not INTERVAL_S[0] <= found[name] <= INTERVAL_S[1]:
+                raise ValueError("%s_s must be %g to %g s" % ((name,) + INTERVAL_S))
+    return found
+
+
+def _number(value: "object") -> "float":
+    if isinstance(value, bool) or not isinstance(value, (int, float)):
+        raise ValueError("not a number: %r" % (value,))
+    return float(value)

@@ -1,0 +1,217 @@
+"""Probe "infiniband": every RDMA port of any vendor, its state, rate, counters and place.
+
+Names prove nothing (mlx5_0, ibp24s0v2, rdmap79s0, hfi1_0, mlx5_bond_0), a missing counters
+directory is normal (EFA, virtual functions), and an Ethernet port has no LID. Widths and units:
+science.md 5.
+"""
+
+import re
+
+from probes.node import netdev, pci
+from probes.node.context import Stuck
+from probes.node.counter_files import CounterFiles
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    from probes.node.context import Context
+
+    Values = Dict[str, Any]
+
+NAME = "infiniband"
+INTERVAL = "slow"
+COUNTERS = True
+METRICS = {
+    "state": ("", "gauge", "logical state: 1 down, 2 init, 3 armed, 4 active"),
+    "state_text": ("", "info", "logical state in words"),
+    "phys_state": ("", "gauge", "physical state: 2 polling, 3 disabled, 4 training, 5 link up"),
+    "phys_text": ("", "info", "physical state in words"),
+    "rate_gbps": ("Gb/s", "gauge", "rate now"),
+    "rate_text": ("", "info", "rate as the kernel writes it"),
+    "link_layer": ("", "info", "InfiniBand, Ethernet, or whatever the driver says"),
+    "hca": ("", "info", "adapter type"),
+    "fw": ("", "info", "firmware version"),
+    "vendor": ("", "info", "PCI vendor id, four hex digits"),
+    "netdev": ("", "info", "network interface of the port"),
+    "netdev_up": ("", "gauge", "operational state of the interface"),
+    "carrier_changes": ("", "counter", "how often the interface lost or found its carrier"),
+    "bond": ("", "info", "the port stands for a bond"),
+    "bond_legs": ("", "gauge", "legs of the bond"),
+    "bond_legs_up": ("", "gauge", "legs that are up"),
+    "is_vf": ("", "info", "an SR-IOV virtual function"),
+    "vf_in_use": ("", "gauge", "the virtual function's interface is in another namespace (a pod)"),
+    "nvswitch": ("", "info", "an NVSwitch management function: its counters are not read"),
+    "pci": ("", "info", "PCI address"),
+    "numa": ("", "info", "NUMA node"),
+    "lid": ("", "gauge", "LID; InfiniBand only"),
+    "gpu_near": ("", "info", "PCI address of the GPU behind the same bridge"),
+    "has_counters": ("", "info", "whether any counter can be read"),
+    "default_route": ("", "info", "the node's default route goes through this port"),
+    "pci_width": ("lanes", "gauge", "PCIe lanes now"),
+    "pci_width_max": ("lanes", "info", "PCIe lanes of the adapter"),
+    "port_xmit_data": ("4 B", "counter", "data sent, in units of four bytes"),
+    "port_rcv_data": ("4 B", "counter", "data received, in units of four bytes"),
+}
+"""Counters keep their sysfs names; only those with a unit to know are listed."""
+
+CLASS = "sys/class/infiniband"
+PLACE_S = 300.0
+"""How long firmware, place on the bus and neighbours are taken as unchanged."""
+
+MELLANOX = "15b3"
+SWITCH_MANAGEMENT = b"SW_MNG"
+"""In the vital product data of an NVSwitch management function (as Fabric Manager finds them)."""
+
+_STATE = re.compile(r"\s*(\d+)\s*:\s*(\S.*?)\s*$")
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
+
+
+def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
+    """One tick over all ports, as {"mlx5_0/1": values}; a port that hangs is left out."""
+    memory = ctx.memory(NAME)
+    files = memory.setdefault("files", CounterFiles(ctx.mono))
+    routes = netdev.default_interfaces(ctx)
+    devices: "Dict[str, Values]" = {}
+    for name in ctx.listdir(CLASS):
+        first = True
+        for port in ctx.listdir(CLASS, name, "ports"):
+            if not port.isdigit():
+                continue
+            key = "%s/%s" % (name, port)
+            try:
+                with ctx.busy("read %s counters" % NAME, key):
+                    devices[key] = _port(ctx, name, int(port), files, first)
+            except Stuck:
+                continue
+            if routes is not None:
+                devices[key]["default_route"] = devices[key].get("netdev") in routes
+            first = False
+    return devices, []
+
+
+def _port(ctx: "Context", name: "str", port: "int", files: "Any", first: "bool") -> "Values":
+    """Counters first: whatever a driver calls its files, they never replace our own metrics."""
+    directory = "%s/%s/ports/%d" % (CLASS, name, port)
+    place = _place(ctx, name)
+    values: "Values" = {}
+    if not place.get("nvswitch"):
+        values.update(_counters(ctx, files, directory, CLASS + "/" + name if first else ""))
+    values.update(place, has_counters=bool(values))
+    values.update(_link(ctx, directory))
+    values.update(_interface(ctx, name, directory, port, place))
+    return values
+
+
+def _counters(ctx: "Context", files: "Any", port_dir: "str", device_dir: "str") -> "Values":
+    """Port counters, then those of the whole device (hfi1), which the first port carries."""
+    values: "Values" = {}
+    if device_dir:
+        values.update(files.read(ctx.path(device_dir, "hw_counters")))
+    values.update(files.read(ctx.path(port_dir, "hw_counters")))
+    values.update(files.read(ctx.path(port_dir, "counters")))
+    return values
+
+
+def _link(ctx: "Context", directory: "str") -> "Values":
+    """State, rate and LID of the port."""
+    values: "Values" = {}
+    for file, number, text in (
+        ("state", "state", "state_text"),
+        ("phys_state", "phys_state", "phys_text"),
+    ):
+        found = _STATE.match(ctx.read(directory, file) or "")
+        if found:
+            values[number] = int(found.group(1))
+            values[text] = found.group(2)
+    rate = ctx.read(directory, "rate")
+    if rate:
+        values["rate_text"] = rate.strip()
+        speed = _RATE.match(rate)
+        if speed:
+            values["rate_gbps"] = float(speed.group(1))
+    layer = ctx.read(directory, "link_layer")
+    if layer:
+        values["link_layer"] = layer.strip()
+    lid = ctx.read_int(directory, "lid")
+    if lid is not None and layer == "InfiniBand":
+        values["lid"] = lid
+    return values
+
+
+def _interface(
+    ctx: "Context", name: "str", directory: "str", port: "int", place: "Values"
+) -> "Values":
+    """The network side: interface, its state, and the legs a bond hides."""
+    device_dir = "%s/%s/device" % (CLASS, name)
+    values: "Values" = {}
+    if place.get("is_vf"):
+        in_use = _vf_in_use(ctx, device_dir)
+        if in_use is not None:
+            values["vf_in_use"] = in_use
+    interface = netdev.of_port(ctx, device_dir, directory, port)
+    legs = None if interface is None else netdev.bond_legs(ctx, interface)
+    values["bond"] = legs is not None or "bond" in name
+    if legs is not None:
+        values.update(bond_legs=legs[0], bond_legs_up=legs[1])
+    if interface is not None:
+        values["netdev"] = interface
+        up = netdev.is_up(ctx, interface)
+        changes = ctx.read_int(netdev.NET, interface, "carrier_changes")
+        values.update(_present(netdev_up=up, carrier_changes=changes))
+    return values
+
+
+def _vf_in_use(ctx: "Context", device_dir: "str") -> "Optional[bool]":
+    """True when the function's interface has left this namespace, as for a pod.
+
+    Sysfs shows an interface only in its own namespace: the `net` directory is then there and empty.
+    Without the directory (no IPoIB, no Ethernet) nothing can be said.
+    """
+    if "net" not in ctx.listdir(device_dir):
+        return None
+    return not ctx.listdir(device_dir, "net")
+
+
+def _place(ctx: "Context", name: "str") -> "Values":
+    """What hardly changes: firmware, address, NUMA node, nearest GPU. Kept for PLACE_S."""
+    kept: "Any" = ctx.memory(NAME).setdefault("places", {})
+    now = ctx.mono()
+    if name not in kept or now >= kept[name][0]:
+        kept[name] = (now + PLACE_S, _look_at(ctx, name))
+    place: "Values" = kept[name][1]
+    return place
+
+
+def _look_at(ctx: "Context", name: "str") -> "Values":
+    base = "%s/%s" % (CLASS, name)
+    device = base + "/device"
+    address = _address(ctx, name)
+    numa = ctx.read_int(device, "numa_node")
+    vendor = (ctx.read(device, "vendor") or "").replace("0x", "", 1).lower()
+    near = None if address is None else pci.nearest(ctx, address, pci.nvidia_gpus(ctx))
+    values = _present(
+        hca=ctx.read(base, "hca_type"),
+        fw=ctx.read(base, "fw_ver"),
+        vendor=vendor or None,
+        pci=address,
+        numa=numa if numa is not None and numa >= 0 else None,
+        gpu_near=near,
+        pci_width=ctx.read_int(device, "current_link_width"),
+        pci_width_max=ctx.read_int(device, "max_link_width"),
+    )
+    values["is_vf"] = ctx.readlink(device, "physfn") is not None
+    if vendor == MELLANOX and SWITCH_MANAGEMENT in (ctx.read_bytes(device, "vpd") or b""):
+        values["nvswitch"] = True
+    return values
+
+
+def _address(ctx: "Context", name: "str") -> "Optional[str]":
+    """PCI address: the last address on the way to the device."""
+    way = (ctx.readlink(CLASS, name) or "") + "/" + (ctx.readlink(CLASS, name, "device") or "")
+    found: "List[str]" = re.findall(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", way)
+    return found[-1] if found else None
+
+
+def _present(**values: "Any") -> "Values":
+    return {name: value for name, value in values.items() if value not in (None, "")}

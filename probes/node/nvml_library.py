@@ -1,0 +1,240 @@
+"""NVML on the node: one library object for all probes, one failure per GPU, no CUDA context.
+
+The real `pynvml` is loaded at the first use and initialised so that a node without (working) GPUs
+is no error. Handles are keyed by PCI address, because indices slide down when a card vanishes. What
+a GPU does not support is asked once per session. Return codes: nvml.h, API 13 (science.md 4).
+"""
+
+from probes.node.context import Stuck
+from probes.node.pci import nvidia_gpus, short_address
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from types import ModuleType
+    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+
+    from probes.node.context import Context
+
+    Number = Union[int, float]
+    Field = Tuple[int, int]
+
+NOT_SUPPORTED = 3
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+ARGUMENT_VERSION_MISMATCH = 25
+UNINITIALIZED = 1
+TIMEOUT = 10
+
+UNSUPPORTED = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH))
+"""A feature this product or driver does not have: absent, not an error, not asked again."""
+
+SOFT = UNSUPPORTED | frozenset((4, 6, 21))
+"""No permission, not found, no data: an absent value, no fault of the GPU."""
+
+FIELD_SOFT = SOFT | frozenset((2,))
+"""An old driver calls a field it does not know an invalid argument."""
+
+FINAL = frozenset((GPU_IS_LOST, TIMEOUT))
+"""After these nothing more is asked of the GPU in this tick: each call may wait seconds for it."""
+
+SEVERITY = {GPU_IS_LOST: 2, RESET_REQUIRED: 1}
+"""Which return code names the trouble when several calls fail differently; else the first."""
+
+RENEW_S = 30.0
+"""How often handles are looked up again, and a failed initialisation is tried again."""
+
+C_NAMES = {
+    "nvmlDeviceGetCount": "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByIndex": "nvmlDeviceGetHandleByIndex_v2",
+    "nvmlDeviceGetPciInfo": "nvmlDeviceGetPciInfo_v3",
+    "nvmlDeviceGetComputeRunningProcesses": "nvmlDeviceGetComputeRunningProcesses_v3",
+}
+"""Binding's name -> the C symbol behind it, as reports name calls."""
+
+VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+"""nvmlValueType_t -> member of the value union."""
+
+
+class Failed(Exception):
+    """An NVML call returned something else than success."""
+
+    def __init__(self, rc: "int", call: "str") -> "None":
+        """`rc` is the nvmlReturn_t, `call` the C name."""
+        Exception.__init__(self, "%s returned %d" % (call, rc))
+        self.rc = rc
+        self.call = call
+
+
+class Gpu:
+    """One index of NVML's list: its address, its handle, or why there is none."""
+
+    __slots__ = ("failure", "handle", "index", "info", "pci")
+
+    def __init__(self, index: "int") -> "None":
+        """Nothing known yet but the index."""
+        self.index = index
+        self.pci = ""
+        self.handle: "Any" = None
+        self.info: "Any" = None
+        self.failure: "Optional[Failed]" = None
+
+    @property
+    def key(self) -> "str":
+        """The device name in samples: PCI address, or "index:3" when it cannot be known."""
+        return self.pci or "index:%d" % self.index
+
+
+class Library:
+    """The shared NVML object. Safe from several threads: state is replaced, never changed."""
+
+    def __init__(self, ctx: "Context") -> "None":
+        """Cheap: nothing is loaded before the first call."""
+        self.ctx = ctx
+        self.found: "Optional[bool]" = None
+        """Whether libnvidia-ml.so.1 could be loaded; None before the first try."""
+        self.unsupported: "Dict[str, set[Any]]" = {}
+        self.constants: "Dict[Tuple[Any, ...], Any]" = {}
+        self._pynvml: "Any" = None
+        self._ready = False
+        self._init_failure: "Optional[Failed]" = None
+        self._retry_at = 0.0
+        self._gpus: "Optional[List[Gpu]]" = None
+        self._renew_at = 0.0
+        self._addresses: "Dict[int, str]" = {}
+
+    # ------------------------------------------------------------------ calls
+
+    @property
+    def pynvml(self) -> "Any":
+        """NVIDIA's binding; raises Failed(12) when the payload carries none."""
+        if self._pynvml is None:
+            self._pynvml = _binding(self.ctx)
+        return self._pynvml
+
+    def call(self, name: "str", *args: "Any", device: "str" = "") -> "Any":
+        """Call a function of the binding on a device; raises Failed or Stuck, nothing else."""
+        self.start()
+        return self._call(name, args, device)
+
+    def _call(self, name: "str", args: "Tuple[Any, ...]", device: "str") -> "Any":
+        shown = C_NAMES.get(name, name)
+        function = getattr(self.pynvml, name, None)
+        if function is None:
+            raise Failed(FUNCTION_NOT_FOUND, shown)
+        with self.ctx.busy(shown, device):
+            return _translated(self.pynvml, function, args, shown)
+
+    def start(self) -> "None":
+        """Initialise NVML once; raises Failed. After a failure the next try is RENEW_S later."""
+        if self._ready:
+            return
+        if self._init_failure is not None and self.ctx.mono() < self._retry_at:
+            raise self._init_failure
+        try:
+            self._init()
+            self.found = True
+            self._ready = True
+            self._init_failure = None
+        except Failed as failure:
+            self.found = failure.rc != LIBRARY_NOT_FOUND
+            self._retry_at = self.ctx.mono() + RENEW_S
+            self._init_failure = failure
+            raise
+
+    def _init(self) -> "None":
+        """Attach no GPU: initialisation then works with one dead card, or with none."""
+        no_gpus = getattr(self.pynvml, "NVML_INIT_FLAG_NO_GPUS", 1)
+        try:
+            self._call("nvmlInitWithFlags", (no_gpus,), "")
+        except Failed as failure:
+            if failure.rc != FUNCTION_NOT_FOUND:
+                raise
+            self._call("nvmlInit", (), "")
+
+    # ------------------------------------------------------------------ devices
+
+    def gpus(self, fresh: "bool" = False) -> "List[Gpu]":
+        """All GPUs NVML counts, those without a handle included. Raises Failed or Stuck.
+
+        The list is renewed every RENEW_S, or now when `fresh`.
+        """
+        if fresh or self._gpus is None or self.ctx.mono() >= self._renew_at:
+            try:
+                self._gpus = self._enumerate()
+            except Failed as failure:
+                self._ready = self._ready and failure.rc != UNINITIALIZED
+                raise
+            self._renew_at = self.ctx.mono() + RENEW_S
+        return self._gpus
+
+    def _enumerate(self) -> "List[Gpu]":
+        gpus = [self._look_up(index) for index in range(self.call("nvmlDeviceGetCount"))]
+        taken = {gpu.pci for gpu in gpus if gpu.pci}
+        for gpu in gpus:
+            known = self._addresses.get(gpu.index, "")
+            if not gpu.pci and known not in taken:
+                gpu.pci = known
+                taken.add(known)
+        _eliminate(gpus, nvidia_gpus(self.ctx))
+        self._addresses.update((gpu.index, gpu.pci) for gpu in gpus if gpu.pci)
+        return gpus
+
+    def _look_up(self, index: "int") -> "Gpu":
+        gpu = Gpu(index)
+        device = self._addresses.get(index, gpu.key)
+        try:
+            gpu.handle = self.call("nvmlDeviceGetHandleByIndex", index, device=device)
+            gpu.info = self.call("nvmlDeviceGetPciInfo", gpu.handle, device=device)
+            gpu.pci = pci_key(gpu.info)
+        except Failed as failure:
+            gpu.failure = failure
+        except Stuck:
+            gpu.handle = None
+        return gpu
+
+
+def pci_key(info: "Any") -> "str":
+    """The device key of an nvmlPciInfo_t: "0000:1b:00.0", as sysfs names it."""
+    text = info.busId
+    text = text.decode("ascii", "replace") if isinstance(text, bytes) else str(text)
+    return short_address(text)
+
+
+def _eliminate(gpus: "List[Gpu]", on_bus: "List[str]") -> "None":
+    """Give GPUs without an address those that sysfs lists and no readable GPU has.
+
+    Only when it is certain: as many left over as lost, and the whole list in bus order, as the
+    driver numbers. Otherwise they stay "index:N".
+    """
+    lost = [gpu for gpu in gpus if not gpu.pci]
+    left = sorted(set(on_bus) - {gpu.pci for gpu in gpus})
+    if not lost or len(lost) != len(left):
+        return
+    guess = dict(zip((gpu.index for gpu in lost), left))
+    order = [guess.get(gpu.index, gpu.pci) for gpu in gpus]
+    if len(lost) == 1 or order == sorted(order):
+        for gpu in lost:
+            gpu.pci = guess[gpu.index]
+
+
+def _binding(ctx: "Context") -> "ModuleType":
+    try:
+        import pynvml
+    except ImportError as error:
+        ctx.missing["pynvml"] = "NVIDIA's binding did not load: %s" % error
+        raise Failed(LIBRARY_NOT_FOUND, "import pynvml") from error
+    return pynvml  # type: ignore[no-any-return, unused-ignore]
+
+
+def _translated(
+    pynvml: "Any", function: "Callable[..., Any]", args: "Tuple[Any, ...]", shown: "str"
+) -> "Any":
+    """The call's result, or Failed. Binding and library that do not fit: "version mismatch"."""
+    try:
+        return function(*args)
+    except pynvml.NVMLError as error:
+        raise Failed(int(error.value), shown) from error
+    except (UnicodeDecodeError, AttributeError, TypeError, ValueError) as error:
+        raise Failed(ARGUMENT_VERSION_MISMATCH, shown) from error

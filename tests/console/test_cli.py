@@ -1,0 +1,76 @@
+"""The command line: what it imports, and one clear line with exit 64 for everything wrong."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+HEAVY = ("textual", "asyncssh", "ClusterShell", "pynvml", "psutil")
+
+
+def gpuconsole(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "console.cli", *arguments],
+        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, **options,
+    )  # fmt: skip
+
+
+def imported(*arguments: str) -> set[str]:
+    """Top-level modules loaded by a command line that ends by itself."""
+    code = (
+        "import sys, json\nfrom console import cli\n"
+        f"sys.argv = ['gpuconsole', *{list(arguments)!r}]\n"
+        "try:\n    cli.main()\nexcept SystemExit:\n    pass\n"
+        "print('\\n' + json.dumps(sorted({m.split('.')[0] for m in sys.modules})))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    return set(json.loads(done.stdout.splitlines()[-1]))
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["drain", "--help"], ["--no-such-option"]])
+def test_parsing_imports_no_heavy_library(arguments: list[str]) -> None:
+    assert not imported(*arguments) & set(HEAVY)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--no-such-option"], "--no-such-option"),
+        (["--timeout", "soon", "--json"], "soon"),
+        (["drain", "gpu1"], "--reason"),
+        (["--json", "--fail-on", "never"], "never"),
+        (["no-such-command"], "no-such-command"),
+        ([], "needs a terminal"),
+        (["--json", "--nodes", "4"], "--demo"),
+        (["drain", "gpu[1-", "--reason", "x", "--yes"], "gpu[1-"),
+        (["drain", "gpu1", "--reason", "x"], "--yes"),
+        (["replay", "--json", "no-such-file"], "no-such-file"),
+        (["explain", "no.such.rule"], "no.such.rule"),
+    ],
+)
+def test_wrong_input_is_one_line_and_exit_64(arguments: list[str], says: str) -> None:
+    done = gpuconsole(*arguments)
+    assert done.returncode == 64
+    assert done.stdout == ""
+    assert len(done.stderr.splitlines()) == 1
+    assert says in done.stderr
+
+
+def test_a_recording_with_a_bad_line_is_named_with_its_line(tmp_path: Path) -> None:
+    file = tmp_path / "run.ndjson"
+    file.write_text('{"type":"sample","node":"a","probe":"gpu","at":1.0}\nnot json\n')
+    done = gpuconsole("replay", "--json", str(file))
+    assert done.returncode == 64
+    assert f"{file}:2" in done.stderr
+
+
+def test_help_names_every_command() -> None:
+    text = gpuconsole("--help").stdout
+    for command in ("drain", "resume", "test", "watch", "replay", "explain", "doctor", "schema", "inventory"):
+        assert command in text

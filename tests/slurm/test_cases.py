@@ -1,0 +1,225 @@
+"""Slurm's words and reasons: the field cases, and spellings of releases we cannot run here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import pytest
+
+from inventory.scheduler import STATES, Job
+from inventory.slurm_judge import judge_drain, judge_resume
+from inventory.slurm_state import SlurmState, parse_state
+from inventory.slurm_text import (
+    SEPARATOR,
+    Gpus,
+    SlurmNode,
+    read_gpus,
+    read_jobs,
+    read_nodes,
+    read_sinfo,
+)
+
+CASES = Path(__file__).parent.parent / "data" / "cases"
+
+
+def case(name: str) -> str:
+    """Input of a field case."""
+    return (CASES / f"{name}.txt").read_text()
+
+
+def nodes_of(name: str) -> dict[str, SlurmNode]:
+    """scontrol's nodes of a case."""
+    return {node.name: node for node in read_nodes(case(name))}
+
+
+def test_compound_states() -> None:
+    nodes = nodes_of("slurm-compound-states")
+    states = {name.removeprefix("gpu-"): node.state for name, node in nodes.items()}
+    assert {n: s.state for n, s in states.items()} == {
+        "a01": "drained",
+        "a02": "draining",
+        "a03": "allocated",
+        "a04": "drained",
+        "a05": "off",
+        "a06": "mixed",
+        "a07": "drained",
+        "a08": "idle",
+        "a09": "draining",
+        "a10": "unknown",
+        "a11": "idle",
+    }
+    assert [n for n, s in states.items() if s.drain] == ["a01", "a02", "a04", "a07", "a09"]
+    assert [n for n, s in states.items() if s.works] == ["a02", "a03", "a06", "a09"]
+    assert [n for n, s in states.items() if not s.responding] == ["a04", "a10"]
+    assert (states["a04"].base, states["a01"].base) == ("DOWN", "IDLE")
+    assert "MAINTENANCE" in states["a03"].flags
+    assert "REBOOT_REQUESTED" in states["a07"].flags
+    assert "REBOOT_ISSUED" in states["a09"].flags
+    assert {"BLOCKED", "DYNAMIC_NORM"} <= states["a11"].flags
+    assert nodes["gpu-a07"].reason == "reboot ASAP : fw update"
+    assert nodes["gpu-a07"].reason_by == "root"
+    assert nodes["gpu-a07"].reason_at == datetime(2026, 3, 3, 4, 5, 6).timestamp()  # noqa: DTZ001
+    assert nodes["gpu-a01"].partitions == ("gpu", "all")
+
+
+def test_powered_down_is_no_fault() -> None:
+    nodes = nodes_of("slurm-cloud-powersave-not-fault")
+    assert {n: node.state.state for n, node in nodes.items()} == {
+        "cloud-001": "off",
+        "cloud-002": "off",
+        "cloud-003": "off",
+        "cloud-004": "down",
+        "cloud-005": "off",
+        "cloud-006": "off",
+    }
+    assert [n for n, node in nodes.items() if not node.state.responding] == ["cloud-004"]
+    assert nodes["cloud-004"].reason == "ResumeTimeout reached"
+
+
+def test_sinfo_suffixes_and_partitions() -> None:
+    nodes = {n.name: n for n in read_sinfo(case("slurm-sinfo-suffixes-and-multipartition"))}
+    assert len(nodes) == 16
+    assert nodes["gpu-a01"].partitions == ("gpu", "all")
+
+    def where(true: Callable[[SlurmState], bool]) -> list[str]:
+        return [name.removeprefix("gpu-") for name, node in nodes.items() if true(node.state)]
+
+    assert where(lambda s: not s.responding) == ["a03", "a09"]
+    assert where(lambda s: s.state == "draining") == ["a02"]
+    assert where(lambda s: s.state == "drained") == ["a08"]
+    assert where(lambda s: "MAINTENANCE" in s.flags) == ["a06", "a08"]
+    assert where(lambda s: "REBOOT_REQUESTED" in s.flags) == ["a02"]
+    assert where(lambda s: "REBOOT_ISSUED" in s.flags) == ["a11"]
+    assert where(lambda s: "POWERED_DOWN" in s.flags) == ["a04"]
+    assert where(lambda s: "POWERING_UP" in s.flags) == ["a07"]
+    assert where(lambda s: "PLANNED" in s.flags) == ["a05", "a13"]
+    assert where(lambda s: s.state == "down") == ["a03", "a09", "a10"]
+    assert where(lambda s: s.state == "idle") == ["a01", "a13", "a16"]
+    assert nodes["gpu-a08"].reason == "hw | see ticket 12"
+    assert nodes["gpu-a10"].reason.endswith("(7 < 8)")
+    assert nodes["gpu-a01"].reason == ""
+
+
+def test_short_and_long_words_of_sinfo_agree() -> None:
+    for line in case("slurm-sinfo-suffixes-and-multipartition").splitlines():
+        _, _, short, long, _ = line.split("|", 4)
+        assert parse_state(short).state == parse_state(long).state, line
+
+
+def test_existing_drain_is_left_alone() -> None:
+    (node,) = read_nodes(case("slurm-existing-drain-running-job"))
+    assert (node.reason, node.reason_by) == ("bad DIMM, waiting for part", "ops2")
+    assert node.state.state == "draining"
+    step, _ = judge_drain(node.name, node, "xid 94", override=False)
+    assert (step.phase, step.ok) == ("refused", False)
+    assert "ops2: bad DIMM, waiting for part" in step.detail
+    step, text = judge_drain(node.name, node, "xid 94", override=True)
+    assert step.phase == "check"
+    assert text == "gpuconsole: xid 94 (kept from ops2: bad DIMM, waiting for part)"
+    ours = SlurmNode(name=node.name, state=node.state, reason=text, reason_by="root")
+    assert judge_resume(node.name, ours, override=False).phase == "refused"
+    assert "ops2" in judge_resume(node.name, ours, override=False).detail
+
+
+def test_slurms_own_drains_are_foreign() -> None:
+    nodes = nodes_of("slurm-kill-task-failed-epilog")
+    assert {n: node.reason for n, node in nodes.items()} == {
+        "gpu-a09": "Kill task failed",
+        "gpu-a10": "Prolog error",
+    }
+    for name, node in nodes.items():
+        assert judge_resume(name, node, override=False).phase == "refused"
+
+
+@pytest.mark.parametrize(
+    ("text", "state"),
+    [
+        ("IDLE*+DRAIN", "drained"),
+        ("DRAIN+MIXED", "draining"),
+        ("idle+drain", "drained"),
+        ("IDLE+COMPLETING+DRAIN", "draining"),
+        ("IDLE+COMPLETING", "allocated"),
+        ("IDLE+MAINTENANCE", "maintenance"),
+        ("IDLE+MAINT", "maintenance"),
+        ("IDLE+RESERVED", "reserved"),
+        ("IDLE+FAIL", "down"),
+        ("ALLOCATED+FAIL", "draining"),
+        ("IDLE+INVALID_REG", "down"),
+        ("IDLE+NOT_RESPONDING", "idle"),
+        ("ERROR", "down"),
+        ("FUTURE", "unknown"),
+        ("IDLE+NEWFLAG_2031", "idle"),
+        ("SOMETHING_NEW", "unknown"),
+        ("", "unknown"),
+        ("drng", "draining"),
+        ("boot", "off"),
+        ("IDLE+DRAIN+POWERED_DOWN", "off"),
+    ],
+)
+def test_states(text: str, state: str) -> None:
+    assert parse_state(text).state == state
+    assert parse_state(text).raw == text
+
+
+def test_every_state_is_in_the_vocabulary_whatever_the_order() -> None:
+    flags = ["", "DRAIN", "MAINTENANCE", "COMPLETING", "POWERED_DOWN", "FAIL", "RESERVED", "ODD"]
+    for base in ("IDLE", "ALLOCATED", "MIXED", "DOWN", "UNKNOWN", "FUTURE", "ODD2"):
+        for one in flags:
+            for two in flags:
+                words = [word for word in (base, one, two) if word]
+                there = parse_state("+".join(words))
+                back = parse_state("+".join(reversed(words)))
+                assert there.state in STATES
+                assert there.state == back.state
+
+
+STAMP = "[root@2026-03-03T04:05:06]"
+
+
+@pytest.mark.parametrize(
+    ("tail", "reason", "by"),
+    [
+        (f"Reason=plain {STAMP}", "plain", "root"),
+        (f"Reason=a [b@2020-01-01T00:00:00] c {STAMP}", "a [b@2020-01-01T00:00:00] c", "root"),
+        (f"Reason=Comment=x {STAMP} Comment=real", "Comment=x", "root"),
+        (f"Reason=x {STAMP} Comment=say [z@2020-01-01T00:00:00] no", "x", "root"),
+        (f"Reason=one {STAMP}           two         three", "one two three", "root"),
+        (f"Reason=one {STAMP}           two Comment=no", "one two", "root"),
+        ("Reason=without stamp", "without stamp", ""),
+        ("Reason=relative [ops@Tue 04:05]", "relative", "ops"),
+        ("", "", ""),
+    ],
+)
+def test_reasons_on_one_line(tail: str, reason: str, by: str) -> None:
+    (node,) = read_nodes(f"NodeName=n1 State=IDLE+DRAIN Partitions=gpu {tail}\n")
+    assert (node.reason, node.reason_by, node.state.state) == (reason, by, "drained")
+
+
+def test_gres() -> None:
+    assert read_gpus("gpu:h100:8(S:0-1)") == Gpus(8, "h100")
+    assert read_gpus("gpu:4") == Gpus(4, "")
+    assert read_gpus("shard:8,gpu:a100:4(S:0,1),gpu:v100:2") == Gpus(6, "a100+v100")
+    assert read_gpus("gpu:1g.10gb:7") is None
+    assert read_gpus("fpga:2") is None
+    assert read_gpus("") is None
+
+
+def test_jobs() -> None:
+    def line(*fields: str) -> str:
+        return SEPARATOR.join(fields)
+
+    text = "\n".join(
+        [
+            line("7_3", "al", "2", "2026-03-03T04:05:06", "n[1-2]", f"odd{SEPARATOR}name"),
+            line("8", "bo", "1", "UNLIMITED", "n2", "x\x1b[31m"),
+            line("9", "cy", "1", "N/A", "", "waiting"),
+            line("10", "di", "1", "N/A", "n[", "broken"),
+            "second line of a name",
+        ]
+    )
+    jobs = read_jobs(text)
+    end = datetime(2026, 3, 3, 4, 5, 6).timestamp()  # noqa: DTZ001
+    first = Job(id="7_3", user="al", name="odd name", nodes=2, end_at=end)
+    assert jobs == {"n1": [first], "n2": [first, Job(id="8", user="bo", name="x [31m")]}
