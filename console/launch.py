@@ -32,7 +32,7 @@ async def engine_for(
     if request.get("demo"):
         from console.demo.cluster import DemoCluster
 
-        demo = DemoCluster(nodes=request.get("nodes") or 16, scenario=request.get("scenario"))
+        demo = DemoCluster(nodes=request.get("nodes"), scenario=request.get("scenario"))
         async with demo:
             inventory = _narrowed(demo.inventory, request, only)
             fleet = Fleet(inventory, rules, one_pass=one_pass)

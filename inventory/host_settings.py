@@ -17,7 +17,8 @@ import yaml
 
 from inventory import marked
 from inventory.expressions import is_host_name
-from inventory.marked import Problems, nearest
+from inventory.marked import Problems
+from inventory.nearest import nearest
 
 Settings: TypeAlias = dict[str, Any]
 """Keywords of Node."""
@@ -103,6 +104,14 @@ def _path(node: yaml.Node, what: str, problems: Problems) -> str | None:
     return value
 
 
+def _root(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = _path(node, what, problems)
+    if value is not None and not value.startswith("/"):
+        problems.add(node, f"{what} {value!r} is not an absolute path", "e.g. /host")
+        return None
+    return value
+
+
 def _identity(node: yaml.Node, what: str, problems: Problems) -> str | None:
     value = _path(node, what, problems)
     return None if value is None else str(Path(value).expanduser())
@@ -151,6 +160,7 @@ SETTINGS: Mapping[str, Read] = {
     "identity": _identity,
     "python": _path,
     "become": _become,
+    "root": _root,
     "role": marked.text,
     "labels": _labels,
     "hardware": marked.text,

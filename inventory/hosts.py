@@ -19,6 +19,7 @@ The smallest one is `hosts: gpu[001-064]`. Everything there is:
         identity: ~/.ssh/cluster
         python: /opt/python/bin/python3
         role: train                     # peers are compared inside a role; default: group's name
+        root: /                         # where /sys, /proc and /dev are; /host in a container
         labels: {rack: r1}
         hardware: h100-sxm              # key into hardware.yaml; default: looked up by PCI id
         gpus: 8                         # expected per host
@@ -47,9 +48,10 @@ from msgspec import Struct
 
 from inventory import marked
 from inventory.errors import UsageError
-from inventory.expressions import expand, fold, is_host_name, natural_key
+from inventory.expressions import MAX_HOSTS, expand, fold, is_host_name, natural_key
 from inventory.host_settings import HOST_SETTINGS, SETTINGS, Read, Settings, choice, scheduler
-from inventory.marked import Problems, nearest
+from inventory.marked import Problems
+from inventory.nearest import nearest
 from inventory.node import Inventory, Node
 
 HOST_KEY_POLICIES = ("strict", "accept-new")
@@ -186,6 +188,9 @@ class _File:
         again: dict[tuple[int, _Place], list[str]] = {}
         for host in self.hosts(node, f"hosts of group {group}"):
             line = marked.line_of(host.at)
+            if len(self.nodes) >= MAX_HOSTS:
+                self.problems.add(line, f"more than {MAX_HOSTS:,} hosts in all")
+                break
             if before := self.places.get(host.name):
                 again.setdefault((line, before), []).append(host.name)
                 continue

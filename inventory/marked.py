@@ -6,9 +6,8 @@ one message can name the first one in full and the lines of all others.
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import yaml
@@ -27,18 +26,6 @@ _TAG = "tag:yaml.org,2002:"
 _KINDS = {"int": "a number", "float": "a number", "bool": "yes/no", "null": "nothing"}
 _KINDS |= {"seq": "a list", "map": "a mapping", "str": "text", "timestamp": "a date"}
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-
-
-def nearest(word: str, valid: Iterable[str]) -> str:
-    """`did you mean X`, or what there is to choose from, or "" when there is nothing."""
-    names = list(valid)
-    close = difflib.get_close_matches(word.lower(), [n.lower() for n in names], n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {next(n for n in names if n.lower() == close[0])}?"
-    if not names:
-        return ""
-    more = f", ... ({len(names)} in all)" if len(names) > 20 else ""
-    return f"one of: {', '.join(names[:20])}{more}"
 
 
 class Problems:
@@ -185,6 +172,9 @@ def text(node: yaml.Node, what: str, problems: Problems) -> str | None:
     if not isinstance(node, yaml.ScalarNode) or node.tag in (_TAG + "bool", _TAG + "null"):
         quoted = f"quote it: '{node.value}'" if node.tag == _TAG + "bool" else "write one word"
         problems.add(node, f"{what} must be text, not {kind(node)}", quoted)
+        return None
+    if "\n" in node.value.strip():
+        problems.add(node, f"{what} spans several lines", "write a list, one `- entry` a line")
         return None
     if not node.value.strip() or _CONTROL.search(node.value):
         empty = "is empty" if not node.value.strip() else "has control characters"

@@ -15,6 +15,9 @@ from msgspec import Struct
 MARKER = "gpuconsole:"
 """Begins every reason we write. Site automation keys on other first words (anchors.md 3)."""
 
+KEPT = " (kept from "
+"""Inside ours: begins somebody else's reason that made room for it."""
+
 STATES = (
     "idle",
     "allocated",
@@ -67,8 +70,8 @@ class Allocation(Struct, frozen=True, kw_only=True, tag="allocation"):
 
     @property
     def ours(self) -> bool:
-        """Whether the reason carries our marker."""
-        return self.reason.startswith(MARKER)
+        """Whether the reason is ours alone: marked, and nobody else's is kept inside."""
+        return self.reason.startswith(MARKER) and KEPT not in self.reason
 
 
 class Step(Struct, frozen=True, kw_only=True, tag="step"):

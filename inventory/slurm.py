@@ -8,14 +8,13 @@ outcome is what the next read shows.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from msgspec import Struct
 
 from inventory.errors import SchedulerError, UsageError
 from inventory.expressions import fold, natural_key
-from inventory.marked import nearest
+from inventory.nearest import nearest
 from inventory.node import Inventory
 from inventory.run import Run
 from inventory.scheduler import MARKER, Allocation, Scheduler, Step
@@ -74,7 +73,7 @@ class Slurm(Scheduler, Source):
         Roles are GPU model and count as Slurm has them (`h100x8`), so that like is compared with
         like; the group is the first partition, and all are in the label "partitions".
         """
-        nodes, cluster = await asyncio.gather(self._reader.nodes(), self._reader.cluster_name())
+        nodes = await self._reader.nodes()
         listed = [node for node in nodes.values() if node.state.base != "FUTURE"]
         if selector:
             partitions = sorted({name for node in listed for name in node.partitions})
@@ -88,7 +87,7 @@ class Slurm(Scheduler, Source):
         made = (inventory_node(node, selector) for node in listed)
         return Inventory(
             nodes=tuple(sorted(made, key=lambda node: natural_key(node.name))),
-            cluster=cluster,
+            cluster=await self._reader.cluster_name(),
             source=f"slurm:{selector}",
         )
 

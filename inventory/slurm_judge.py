@@ -6,9 +6,9 @@ import time
 from collections.abc import Sequence
 
 from inventory.node import Node
-from inventory.scheduler import MARKER, Allocation, Job, Step
+from inventory.scheduler import Allocation, Job, Step
 from inventory.slurm_read import Snapshot
-from inventory.slurm_reason import foreign, kept_part, reason_text
+from inventory.slurm_reason import foreign, kept_part, lost_by_slurm, reason_text
 from inventory.slurm_text import SlurmNode, read_gpus
 
 NOT_KNOWN = "not known to Slurm"
@@ -62,10 +62,11 @@ def judge_drain(
     """A check Step and the reason to write, or a final Step (done, refused) and ""."""
     if node is None:
         return step(name, "refused", NOT_KNOWN, ok=False), ""
-    theirs = foreign(node)
-    if theirs and not node.reason.startswith(MARKER) and not override:
+    lost = lost_by_slurm(node)
+    theirs = "" if lost else foreign(node)
+    if theirs and not override:
         return step(name, "refused", f"left alone: {theirs}", ok=False), ""
-    text = reason_text(reason, kept_part(node))
+    text = reason_text(reason, "" if lost else kept_part(node))
     if node.state.drain and node.reason == text:
         return step(name, "done", f"already {describe(node)}"), ""
     return step(name, "check", describe(node)), text

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from inventory.scheduler import MARKER
+from inventory.scheduler import KEPT, MARKER
 from inventory.slurm_text import SlurmNode, clean
 
 MAX_TEXT = 200
@@ -17,8 +17,7 @@ MAX_TEXT = 200
 MAX_KEPT = 200
 """Characters kept of somebody else's reason."""
 
-_KEPT = " (kept from "
-_KEPT_PART = re.compile(re.escape(_KEPT) + r"(?P<who>[^:()]*): (?P<said>.*)\)$")
+_KEPT_PART = re.compile(re.escape(KEPT) + r"(?P<who>[^:()]*): (?P<said>.*)\)$")
 
 
 def reason_text(text: str, kept: str = "") -> str:
@@ -27,7 +26,7 @@ def reason_text(text: str, kept: str = "") -> str:
     scontrol eats a double quote at either end, so double quotes become single ones; "[" would look
     like Slurm's own `[user@time]` and makes one site's automation cut the reason (anchors.md 3).
     """
-    plain = _plain(text.removeprefix(MARKER)).replace(_KEPT, " kept from ")
+    plain = _plain(text.removeprefix(MARKER)).replace(KEPT, " kept from ")
     return f"{MARKER} {_capped(plain, MAX_TEXT)}{kept}"
 
 
@@ -39,7 +38,15 @@ def kept_part(node: SlurmNode) -> str:
     if not node.reason:
         return ""
     who = re.sub(r"[:()]", "", node.reason_by) or "unknown"
-    return f"{_KEPT}{who}: {_capped(_plain(node.reason), MAX_KEPT)})"
+    return f"{KEPT}{who}: {_capped(_plain(node.reason), MAX_KEPT)})"
+
+
+def lost_by_slurm(node: SlurmNode) -> bool:
+    """Whether the reason is only slurmctld's note that a node has stopped answering.
+
+    It says nothing that the state does not, so a drain may take its place; nobody drained there.
+    """
+    return node.state.base == "DOWN" and not node.state.drain and node.reason == "Not responding"
 
 
 def foreign(node: SlurmNode) -> str:

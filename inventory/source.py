@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from inventory.errors import UsageError
 from inventory.expressions import expand, fold, natural_key
-from inventory.marked import nearest
+from inventory.nearest import nearest
 from inventory.node import Inventory, Node
 from inventory.run import Run
 

@@ -109,7 +109,13 @@ class Answers:
                 own = rows if not device else []
                 kept = self._values(values, METRICS_MAX, TEXT_CHARS)
                 yield Sample(
-                    node=self.node, probe=probe, device=device, at=at, clock=clock, values=kept, rows=own
+                    node=self.node,
+                    probe=probe,
+                    device=device,
+                    at=at,
+                    clock=clock,
+                    values=kept,
+                    rows=own,
                 )
         yield from self._gone(probe, frame.gone, at, clock)
 
@@ -118,7 +124,12 @@ class Answers:
         for device in map(self._name, gone[:DEVICES_MAX]):
             if device in self._devices.get(probe, ()):
                 yield Sample(
-                    node=self.node, probe=probe, device=device, at=at, clock=clock, values={"gone": True}
+                    node=self.node,
+                    probe=probe,
+                    device=device,
+                    at=at,
+                    clock=clock,
+                    values={"gone": True},
                 )
 
     def _known(self, probe: str, devices: Iterable[str]) -> set[str] | None:
@@ -146,12 +157,22 @@ class Answers:
         if isinstance(frame, Err):
             text = clean(frame.text, TEXT_CHARS) or "the probe failed"
             return NodeStatus(
-                node=self.node, at=at, state=NodeState.DEGRADED, reason="probe", probe=probe, text=text
+                node=self.node,
+                at=at,
+                state=NodeState.DEGRADED,
+                reason="probe",
+                probe=probe,
+                text=text,
             )
         device = self._name(frame.dev)
         if isinstance(frame, Unhung):
             return NodeStatus(
-                node=self.node, at=at, state=NodeState.UP, probe=probe, device=device, text="answers again"
+                node=self.node,
+                at=at,
+                state=NodeState.UP,
+                probe=probe,
+                device=device,
+                text="answers again",
             )
         return self._hung(frame, probe, device, at)
 
@@ -191,7 +212,11 @@ class Answers:
         return now if self.clock is None else self.clock.epoch(t, mono, now)
 
     def _name(self, raw: str) -> str:
-        return raw if raw.isascii() and raw.isprintable() and len(raw) <= NAME_CHARS else clean(raw, NAME_CHARS)
+        return (
+            raw
+            if raw.isascii() and raw.isprintable() and len(raw) <= NAME_CHARS
+            else clean(raw, NAME_CHARS)
+        )
 
     def _row(self, row: Row) -> Row:
         return self._values(row, ROW_FIELDS_MAX, ROW_TEXT_CHARS)
@@ -209,7 +234,9 @@ class Answers:
         return kept
 
 
-def events_of(answers: Answers, frame: Tick | Hung | Unhung | Err | Job, mono: float, now: float) -> list[Event]:
+def events_of(
+    answers: Answers, frame: Tick | Hung | Unhung | Err | Job, mono: float, now: float
+) -> list[Event]:
     """All Events of one frame other than hello and end."""
     if isinstance(frame, Tick):
         return list(answers.tick(frame, mono, now))

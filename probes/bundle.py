@@ -89,13 +89,19 @@ def _home(name: str) -> str:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_@%+=:,./-]+")
+_APART = re.compile(r"['\\!]")
+
+
+def _outside(found: re.Match[str]) -> str:
+    return f"'\\{found.group()}'"
 
 
 def _quote(word: str) -> str:
     """A word for sh, bash, dash, csh, tcsh and fish alike.
 
-    Inside single quotes only two characters differ between them: the quote itself and, in fish,
-    the backslash. Both go outside, escaped. Control characters have no common form at all.
+    Inside single quotes three characters differ between them: the quote itself, the backslash (in
+    fish) and the exclamation mark (csh's history, even in scripts). All go outside, escaped.
+    Control characters have no common form at all.
     """
     if any(ord(char) < 32 or ord(char) == 127 for char in word):
         raise UsageError(
@@ -103,8 +109,7 @@ def _quote(word: str) -> str:
         )
     if _PLAIN.fullmatch(word) and not word.startswith("="):
         return word
-    quoted = word.replace("\\", "\0").replace("'", "'\\''").replace("\0", "'\\\\'")
-    return f"'{quoted}'"
+    return f"'{_APART.sub(_outside, word)}'"
 
 
 def payload(config: AgentConfig) -> bytes:

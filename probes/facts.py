@@ -37,8 +37,8 @@ class NodeFacts:
         self.noise: deque[str] = deque(maxlen=20)
         self.allocation: Allocation | None = None
         self.boot_id = ""
-        self.gone: dict[str, Sample] = {}
-        """GPU (PCI address) -> last sample, for GPUs that stopped being listed."""
+        self.gone: dict[tuple[str, str], Sample] = {}
+        """(probe, device) -> last answer of a device that stopped being listed."""
 
     def apply(self, event: Event) -> None:
         """Take in one Event about this node."""
@@ -59,6 +59,10 @@ class NodeFacts:
             self._hello(sample)
         key = (sample.probe, sample.device)
         before = self.latest.get(key)
+        if sample.values.get("gone") is True:
+            self._gone(key, before)
+            return
+        self.gone.pop(key, None)
         if before is not None and sample.values:
             step = rates(before, sample)
             if step is not None:
@@ -66,12 +70,19 @@ class NodeFacts:
         self.latest[key] = sample
         self.troubles.pop(sample.probe, None)
 
+    def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
+        self.latest.pop(key, None)
+        self.rates.pop(key, None)
+        if before is not None:
+            self.gone[key] = before
+
     def _hello(self, sample: Sample) -> None:
         boot_id = str(sample.values.get("boot_id", ""))
         if self.boot_id and boot_id and boot_id != self.boot_id:
             self.latest.clear()
             self.rates.clear()
             self.kernel.clear()
+            self.gone.clear()
         self.hung.clear()
         self.boot_id = boot_id or self.boot_id
 

@@ -11,15 +11,17 @@ from probes.event import NodeState
 from probes.sanitise import clean
 from probes.transport import Exit, Failure
 
-NO_JOB = re.compile(r"pam_slurm|no active jobs on this node", re.I)
+NO_JOB = re.compile(r"pam_slurm|no active jobs on this node", re.IGNORECASE)
 INTERACTIVE = re.compile(r"Permission denied \(([^)]*)\)")
-SHELL_REFUSES = re.compile(r"account is currently not available", re.I)
-NOLOGIN_FILE = re.compile(r"system is (?:booting up|going down)|/etc/nologin", re.I)
-SUDO = re.compile(r"sudo: .*(?:password is required|not allowed|no tty|may not run)", re.I)
-EXPIRED = re.compile(r"password has expired|account has expired|required to change your", re.I)
+SHELL_REFUSES = re.compile(r"account is currently not available", re.IGNORECASE)
+NOLOGIN_FILE = re.compile(r"system is (?:booting up|going down)|/etc/nologin", re.IGNORECASE)
+SUDO = re.compile(r"sudo: .*(?:password is required|not allowed|no tty|may not run)", re.IGNORECASE)
+EXPIRED = re.compile(
+    r"password has expired|account has expired|required to change your", re.IGNORECASE
+)
 CONTROL_PATH = re.compile(r"unix_listener: .*too long for Unix domain socket")
 CHANGED = re.compile(r"Offending (\S+) key in (\S+):(\d+)|REMOTE HOST IDENTIFICATION HAS CHANGED")
-PYTHON = re.compile(r"python[\d.]*: (?:command )?not found|gpuconsole: no python3", re.I)
+PYTHON = re.compile(r"python[\d.]*: (?:command )?not found|gpuconsole: no python3", re.IGNORECASE)
 
 LIMIT_BYTES = 108
 """sun_path of a Unix socket on Linux, unix(7)."""
@@ -136,7 +138,9 @@ def _control_path(text: str) -> Failure:
 
 def _changed(text: str) -> Failure:
     offending = re.search(r"Offending (\S+) key in (\S+):(\d+)", text)
-    sent = re.search(r"The fingerprint for the (\S+) key sent.*?\n(SHA256:\S+?)\.?$", text, re.M)
+    sent = re.search(
+        r"The fingerprint for the (\S+) key sent.*?\n(SHA256:\S+?)\.?$", text, re.MULTILINE
+    )
     host = re.search(r"Host key for (\S+) has changed", text)
     kind, where = "", ""
     if offending:

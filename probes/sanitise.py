@@ -13,7 +13,7 @@ _ESCAPE = re.compile(
     r"|\x1b[ -/]*[0-~]?",  # two-byte escapes and a lone ESC
     re.DOTALL,
 )
-_SPACE = str.maketrans({char: " " for char in "\t\r\n\v\f\x85\u2028\u2029\xa0"})
+_SPACE = str.maketrans(dict.fromkeys("\t\r\n\x0b\x0c\x85\u2028\u2029\xa0", " "))
 
 
 def clean(text: str, limit: int = LINE_CHARS) -> str:

@@ -178,9 +178,11 @@ class Session:
         if quiet_s >= hung_s:
             if talk.state is not NodeState.HUNG:
                 talk.say(
-                    NodeState.HUNG, "silent", f"{text}, though the connection is alive",
+                    NodeState.HUNG,
+                    "silent",
+                    f"{text}, though the connection is alive",
                     "the node may be swapping or stuck in I/O; look at its console",
-                )  # fmt: skip
+                )
             return None, give_up_s - quiet_s
         if quiet_s >= stale_s:
             if talk.state is not NodeState.STALE:
@@ -217,10 +219,15 @@ class Session:
     ) -> None:
         self._sink(
             NodeStatus(
-                node=self.node.name, at=time.time(), state=state, reason=reason, text=text,
-                hint=hint, retry_at=retry_at,
+                node=self.node.name,
+                at=time.time(),
+                state=state,
+                reason=reason,
+                text=text,
+                hint=hint,
+                retry_at=retry_at,
             )
-        )  # fmt: skip
+        )
 
 
 def _mute(talk: Talk, within_s: float) -> Failure:

@@ -39,9 +39,9 @@ _PLURAL = ("identityfile", "certificatefile")
 _SPACED = ("userknownhostsfile", "globalknownhostsfile")
 _FILE_ERROR = re.compile(
     r"line \d+|recursive|bad configuration option|Can't open user config|Bad owner or permissions",
-    re.I,
+    re.IGNORECASE,
 )
-_NOISE = re.compile(r"^Pseudo-terminal will not be allocated.*$", re.M)
+_NOISE = re.compile(r"^Pseudo-terminal will not be allocated.*$", re.MULTILINE)
 
 
 class SshSettings(Struct, frozen=True, kw_only=True):
@@ -63,7 +63,6 @@ class SshSettings(Struct, frozen=True, kw_only=True):
     hashknownhosts: bool = False
     addressfamily: str = "any"
     bindaddress: str = ""
-    gssapi: bool = False
     algorithms: dict[str, str] = field(default_factory=dict)
     """ciphers, macs, kexalgorithms, hostkeyalgorithms: only where they differ from the defaults."""
     fallback: tuple[str, ...] = ()
@@ -76,7 +75,9 @@ _ALGORITHMS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casigna
 class SshConfig:
     """Answers `settings(node)` for all nodes of one inventory."""
 
-    def __init__(self, inventory: Inventory, *, run: Run | None = None, ssh: str | None = None) -> None:
+    def __init__(
+        self, inventory: Inventory, *, run: Run | None = None, ssh: str | None = None
+    ) -> None:
         """Reads the configuration files now; `ssh` is the program, found on PATH by default."""
         self._own = inventory.ssh_config
         self._run = run or LocalRun()
@@ -99,7 +100,9 @@ class SshConfig:
         """Keywords of the user's files that neither ssh -G nor we apply; `doctor` names them."""
         return list(self._scan.ignored)
 
-    async def settings(self, host: str, user: str | None = None, port: int | None = None) -> SshSettings:
+    async def settings(
+        self, host: str, user: str | None = None, port: int | None = None
+    ) -> SshSettings:
         """The settings for a host as the operator would type it.
 
         Raises UsageError when OpenSSH refuses the files, Failure when it refuses this host.
@@ -108,10 +111,14 @@ class SshConfig:
         if not self._ssh:
             files = tuple(path for path, _ in self._files() if os.access(path, os.R_OK))
             return SshSettings(hostname=host, fallback=files)
-        asked, key = self._class_of(host, user, port)
-        answer = await self._answer(asked, user, port, key)
+        own = ("host", host, user, port)
+        try:
+            answer = await self._answer(host, user, port, self._class_of(host) or own)
+        except Failure:
+            # The host that was asked about for the whole class may be the only bad one.
+            answer = await self._answer(host, user, port, own)
         defaults = await self._answer("localhost", None, None, ("defaults",))
-        return self._settings(host, asked, answer, defaults)
+        return self._settings(host, answer, defaults)
 
     async def of(self, node: Node) -> SshSettings:
         """The settings for a node of the inventory."""
@@ -131,13 +138,11 @@ class SshConfig:
                 instead="remove that line",
             )
 
-    def _class_of(
-        self, host: str, user: str | None, port: int | None
-    ) -> tuple[str, tuple[object, ...]]:
-        """Which host to ask about, and under which key to remember the answer."""
+    def _class_of(self, host: str) -> tuple[object, ...] | None:
+        """What hosts with the same answer have in common; None when each may have its own."""
         if self._scan.opaque:
-            return host, ("host", host, user, port)
-        return host, ("class", *(matches(line, host) for line in self._scan.hosts))
+            return None
+        return ("class", *(matches(line, host) for line in self._scan.hosts))
 
     async def _answer(
         self, host: str, user: str | None, port: int | None, key: tuple[object, ...]
@@ -148,9 +153,8 @@ class SshConfig:
             self._answers[key] = task
         try:
             return await asyncio.shield(task)
-        except asyncio.CancelledError:
-            if task.cancelled():
-                self._answers.pop(key, None)
+        except Failure:
+            self._answers.pop(key, None)
             raise
 
     async def _ask(
@@ -180,12 +184,13 @@ class SshConfig:
         if _FILE_ERROR.search(said):
             where = self._own or "ssh_config"
             raise UsageError(f"OpenSSH refuses the configuration: {said}", where=where)
-        raise Failure("ssh_config", f"ssh -G {clean(host, 80)}: {said}", "try it by hand", fixed=True)
+        raise Failure(
+            "ssh_config", f"ssh -G {clean(host, 80)}: {said}", "try it by hand", fixed=True
+        )
 
     def _settings(
         self,
         host: str,
-        asked: str,
         answer: Mapping[str, list[str]],
         defaults: Mapping[str, list[str]],
     ) -> SshSettings:
@@ -213,7 +218,6 @@ class SshConfig:
             hashknownhosts=one("hashknownhosts") == "yes",
             addressfamily=one("addressfamily") or "any",
             bindaddress=one("bindaddress"),
-            gssapi=one("gssapiauthentication") == "yes",
             algorithms={
                 name: one(name) for name in _ALGORITHMS if answer.get(name) != defaults.get(name)
             },
@@ -248,7 +252,7 @@ def expand(text: str, host: str, settings: SshSettings, user: str, port: int) ->
     return re.sub(r"%(.)", lambda found: tokens.get(found.group(1), found.group(0)), text)
 
 
-_WANTED = frozenset((*SshSettings.__struct_fields__, "gssapiauthentication", *_ALGORITHMS))
+_WANTED = frozenset((*SshSettings.__struct_fields__, *_ALGORITHMS))
 
 
 def _parse(text: str) -> dict[str, list[str]]:

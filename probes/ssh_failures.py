@@ -33,7 +33,8 @@ class Seen(Struct, kw_only=True):
     """Lines before an SSH version: OpenSSH's MaxStartups says one, a web server many."""
     login: bool = False
     established: bool = False
-    keys_used_up: bool = False
+    signed: bool = False
+    """The server asked for a signature: it would take that key."""
     offers: set[str] = field(default_factory=set)
     banner: str = ""
     burst: bool = False
@@ -93,9 +94,12 @@ def _after_login(error: BaseException, names: set[str], said: str) -> Failure:
         text = "logged in, but the server opens no session"
         return Failure("timeout", text, "the node may be stuck in I/O", state=NodeState.HUNG)
     if "ChannelOpenError" in names:
-        return Failure("no_session", f"logged in, but a session was refused: {said}",
-                       "see MaxSessions and ForceCommand in its sshd_config",
-                       state=NodeState.AUTH_FAILED)  # fmt: skip
+        return Failure(
+            "no_session",
+            f"logged in, but a session was refused: {said}",
+            "see MaxSessions and ForceCommand in its sshd_config",
+            state=NodeState.AUTH_FAILED,
+        )
     if "keepalive" in said:
         return Failure("lost", "connection lost: no answer to keepalive", "network or node is down")
     return Failure("lost", f"connection lost: {said}", "it is opened again")
@@ -103,28 +107,39 @@ def _after_login(error: BaseException, names: set[str], said: str) -> Failure:
 
 def _denied(seen: Seen) -> Failure:
     methods = ",".join(["publickey", *sorted(seen.offers)])
-    if "keyboard-interactive" in seen.offers:
-        return needs_interactive(methods, key_accepted=not seen.keys_used_up)
+    if "keyboard-interactive" in seen.offers or (seen.signed and seen.offers):
+        return needs_interactive(methods, key_accepted=seen.signed)
     return auth(seen.user, methods)
 
 
 def _timeout(seen: Seen) -> Failure:
     if not seen.connected:
-        return Failure("timeout", f"no answer from {seen.endpoint}",
-                       "node down, firewall, or wrong address")  # fmt: skip
+        return Failure(
+            "timeout", f"no answer from {seen.endpoint}", "node down, firewall, or wrong address"
+        )
     if not seen.version:
-        return Failure("silent", f"{seen.endpoint} accepts connections but never speaks SSH",
-                       "sshd or the whole node hangs; look at its console")  # fmt: skip
+        return Failure(
+            "silent",
+            f"{seen.endpoint} accepts connections but never speaks SSH",
+            "sshd or the whole node hangs; look at its console",
+        )
     where = "login" if seen.login else "key exchange"
-    return Failure("timeout", f"{seen.endpoint}: {where} did not finish in time",
-                   "node overloaded, or PAM and the account's directory service hang")  # fmt: skip
+    return Failure(
+        "timeout",
+        f"{seen.endpoint}: {where} did not finish in time",
+        "node overloaded, or PAM and the account's directory service hang",
+    )
 
 
 def _behind_jump(error: BaseException, said: str) -> Failure:
     # RFC 4254 5.1: 1 is "administratively prohibited"; OpenSSH sends 2 with the errno's text.
     if getattr(error, "code", 0) == 1:
-        return Failure("jump_refuses", f"the jump host does not forward there: {said}",
-                       "see AllowTcpForwarding and PermitOpen in its sshd_config", fixed=True)  # fmt: skip
+        return Failure(
+            "jump_refuses",
+            f"the jump host does not forward there: {said}",
+            "see AllowTcpForwarding and PermitOpen in its sshd_config",
+            fixed=True,
+        )
     low = said.lower()
     reason = "refused" if "refused" in low else "no_route" if "route" in low else "timeout"
     reason = "dns" if "not known" in low or "resolution" in low else reason
@@ -133,20 +148,27 @@ def _behind_jump(error: BaseException, said: str) -> Failure:
 
 def _no_common(said: str) -> Failure:
     if "host key" in said.lower():
-        return host_key(f"it offers no host key type we can check: {said}",
-                        "its host keys were replaced, or HostKeyAlgorithms is too narrow",
-                        changed=False)  # fmt: skip
-    return Failure("protocol", f"no common algorithm: {said}", "see Ciphers, MACs, KexAlgorithms",
-                   fixed=True)  # fmt: skip
+        return host_key(
+            f"it offers no host key type we can check: {said}",
+            "its host keys were replaced, or HostKeyAlgorithms is too narrow",
+            changed=False,
+        )
+    return Failure(
+        "protocol", f"no common algorithm: {said}", "see Ciphers, MACs, KexAlgorithms", fixed=True
+    )
 
 
 def _network(error: OSError, seen: Seen, said: str) -> Failure:
     if isinstance(error, socket.gaierror):
         return Failure("dns", f"name not resolved: {said}", "check the name, or set `address:`")
-    if isinstance(error, ConnectionRefusedError) or "Connect call failed" in said and _all(said, 111):
+    if isinstance(error, ConnectionRefusedError) or (
+        "Connect call failed" in said and _all(said, 111)
+    ):
         return Failure("refused", f"{seen.endpoint} refuses connections", "is sshd running there?")
     if error.errno in (errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN):
-        return Failure("no_route", f"{seen.endpoint}: {error.strerror}", "node down or network gone")
+        return Failure(
+            "no_route", f"{seen.endpoint}: {error.strerror}", "node down or network gone"
+        )
     if error.errno in (errno.EMFILE, errno.ENFILE):
         return Failure("local", "too many open files here", "raise ulimit -n, or lower the fan-out")
     if isinstance(error, ConnectionError):
@@ -164,12 +186,19 @@ def _dropped(names: set[str], said: str, seen: Seen) -> Failure:
     if seen.version:
         where = "during the login" if seen.login else "during the key exchange"
         known = read_text(said)
-        return known or Failure("lost", f"{seen.endpoint} hung up {where}: {said}",
-                                "the node's sshd log says why")  # fmt: skip
+        return known or Failure(
+            "lost", f"{seen.endpoint} hung up {where}: {said}", "the node's sshd log says why"
+        )
     if seen.junk_lines > 1 or "ProtocolError" in names or "ProtocolNotSupported" in names:
         return Failure("protocol", f"{seen.endpoint} does not speak SSH", "wrong port?", fixed=True)
     if seen.burst:
-        return Failure("max_startups", f"{seen.endpoint} drops logins that come in a burst"
-                       " (sshd's MaxStartups)", "raise MaxStartups there, or lower --fanout")  # fmt: skip
-    return Failure("lost", f"{seen.endpoint} hangs up before any SSH",
-                   "not an SSH port, a firewall or hosts.deny, or sshd's MaxStartups")  # fmt: skip
+        return Failure(
+            "max_startups",
+            f"{seen.endpoint} drops logins that come in a burst (sshd's MaxStartups)",
+            "raise MaxStartups there, or lower --fanout",
+        )
+    return Failure(
+        "lost",
+        f"{seen.endpoint} hangs up before any SSH",
+        "not an SSH port, a firewall or hosts.deny, or sshd's MaxStartups",
+    )

@@ -21,26 +21,12 @@ DEPTH_MAX = 16
 """OpenSSH's own limit of nested Includes (READCONF_MAX_DEPTH in readconf.c)."""
 
 HONOURED = frozenset(
-    "host match include hostname user port identityfile certificatefile identityagent identitiesonly"
-    " proxyjump proxycommand hostkeyalias userknownhostsfile globalknownhostsfile"
-    " stricthostkeychecking hashknownhosts ciphers macs kexalgorithms hostkeyalgorithms"
-    " casignaturealgorithms addressfamily bindaddress gssapiauthentication pubkeyauthentication tag"
-    " canonicalizehostname canonicaldomains canonicalizefallbacklocal canonicalizemaxdots"
-    " canonicalizepermittedcnames ignoreunknown".split()
+    ["host", "match", "include", "hostname", "user", "port", "identityfile", "certificatefile", "identityagent", "identitiesonly", "proxyjump", "proxycommand", "hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "stricthostkeychecking", "hashknownhosts", "ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casignaturealgorithms", "addressfamily", "bindaddress", "pubkeyauthentication", "tag", "canonicalizehostname", "canonicaldomains", "canonicalizefallbacklocal", "canonicalizemaxdots", "canonicalizepermittedcnames", "ignoreunknown"]
 )
 """Keywords whose effect on our connections is OpenSSH's: ssh -G resolves them, or we apply them."""
 
 MOOT = frozenset(
-    "addkeystoagent batchmode checkhostip clearallforwardings compression compressionlevel"
-    " connectionattempts connecttimeout controlmaster controlpath controlpersist dynamicforward"
-    " enableescapecommandline escapechar exitonforwardfailure fingerprinthash forkafterauthentication"
-    " forwardagent forwardx11 forwardx11timeout forwardx11trusted gatewayports ipqos localcommand"
-    " localforward loglevel logverbose numberofpasswordprompts passwordauthentication"
-    " kbdinteractiveauthentication challengeresponseauthentication permitlocalcommand"
-    " permitremoteopen preferredauthentications remotecommand remoteforward requesttty sendenv"
-    " serveralivecountmax serveraliveinterval sessiontype setenv stdinnull streamlocalbindmask"
-    " streamlocalbindunlink syslogfacility tcpkeepalive tunnel tunneldevice updatehostkeys"
-    " visualhostkey xauthlocation obscurekeystroketiming".split()
+    ["addkeystoagent", "batchmode", "checkhostip", "clearallforwardings", "compression", "compressionlevel", "connectionattempts", "connecttimeout", "controlmaster", "controlpath", "controlpersist", "dynamicforward", "enableescapecommandline", "escapechar", "exitonforwardfailure", "fingerprinthash", "forkafterauthentication", "forwardagent", "forwardx11", "forwardx11timeout", "forwardx11trusted", "gatewayports", "ipqos", "localcommand", "localforward", "loglevel", "logverbose", "numberofpasswordprompts", "passwordauthentication", "kbdinteractiveauthentication", "challengeresponseauthentication", "permitlocalcommand", "permitremoteopen", "preferredauthentications", "remotecommand", "remoteforward", "requesttty", "sendenv", "serveralivecountmax", "serveraliveinterval", "sessiontype", "setenv", "stdinnull", "streamlocalbindmask", "streamlocalbindunlink", "syslogfacility", "tcpkeepalive", "tunnel", "tunneldevice", "updatehostkeys", "visualhostkey", "xauthlocation", "obscurekeystroketiming"]
 )
 """Keywords about terminals, forwarding, prompts and timing that we set ourselves on purpose."""
 
@@ -86,7 +72,9 @@ def scan(files: Sequence[tuple[str, str]]) -> Scan:
     return found
 
 
-def _read(path: str, base: str, found: Scan, digest: hashlib._Hash, inside: tuple[str, ...]) -> None:
+def _read(
+    path: str, base: str, found: Scan, digest: hashlib._Hash, inside: tuple[str, ...]
+) -> None:
     try:
         with open(path, "rb") as file:
             raw = file.read(1 << 20)

@@ -34,7 +34,9 @@ def read_hop(text: str) -> Hop:
     """Parse one entry of ProxyJump. Raises Failure."""
     bare = text.strip().removeprefix("ssh://")
     user, at, rest = bare.rpartition("@")
-    found = re.fullmatch(r"(?:\[([^\]]+)\]|([^:\[\]]+|[0-9A-Fa-f:]+:[0-9A-Fa-f:]*))(?::(\d+))?", rest)
+    found = re.fullmatch(
+        r"(?:\[([^\]]+)\]|([^:\[\]]+|[0-9A-Fa-f:]+:[0-9A-Fa-f:]*))(?::(\d+))?", rest
+    )
     if found is None or not (found.group(1) or found.group(2)):
         raise Failure(
             "ssh_config", f"jump host {text!r} is not [user@]host[:port]", "correct it", fixed=True

@@ -36,7 +36,9 @@ class HostTrust:
         else:
             known.refresh()
         if settings.hostkeyalias:
-            return Expect(known, settings.hostkeyalias, 22, self._accept_new, settings.hashknownhosts)
+            return Expect(
+                known, settings.hostkeyalias, 22, self._accept_new, settings.hashknownhosts
+            )
         return Expect(known, settings.hostname, port, self._accept_new, settings.hashknownhosts)
 
 

@@ -15,7 +15,7 @@ from probes.sanitise import clean, decode
 from probes.transport import Channel, Exit, Failure
 from probes.wire import LINE_BYTES, End, Hello, Lines, read_frame
 
-BYTES_PER_S = 8 << 20
+BYTES_PER_S = 16 << 20
 """More than this in one second pauses the node till the next: an agent sends about 100 KB/s at most."""
 
 NOISE_LINES = 5
@@ -109,7 +109,9 @@ class Talk:
             for event in events_of(self.answers, frame, time.monotonic(), time.time()):
                 self._sink(event)
             if self.answers.over:
-                self._complain("over", "it sends more devices, metrics or rows than a node can have")
+                self._complain(
+                    "over", "it sends more devices, metrics or rows than a node can have"
+                )
 
     def _hello(self, frame: Hello) -> None:
         if self.greeted.is_set():
@@ -130,7 +132,12 @@ class Talk:
         self.state = state
         self._sink(
             NodeStatus(
-                node=self.node.name, at=time.time(), state=state, reason=reason, text=text, hint=hint
+                node=self.node.name,
+                at=time.time(),
+                state=state,
+                reason=reason,
+                text=text,
+                hint=hint,
             )
         )
 
@@ -182,5 +189,9 @@ class Talk:
             return how.lost
         stderr = decode(how.stderr)
         ended = f"killed by {how.signal}" if how.signal else f"ended with status {how.rc}"
-        return Failure("lost", clean(f"the agent was {ended}" if how.signal else f"the agent {ended}")
-                       + (f": {stderr}" if stderr else ""), "it is started again")
+        return Failure(
+            "lost",
+            clean(f"the agent was {ended}" if how.signal else f"the agent {ended}")
+            + (f": {stderr}" if stderr else ""),
+            "it is started again",
+        )

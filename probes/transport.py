@@ -124,7 +124,7 @@ def connections(inventory: Inventory, *, fanout: int = 64) -> Transport:
     """The Transport for an inventory. SSH is imported only when a node needs it."""
     if all(node.transport == "local" for node in inventory.nodes):
         return LocalTransport()
-    from probes.ssh import SshTransport
+    from probes.ssh_transport import SshTransport
 
     return SshTransport(inventory, fanout=fanout)
 
@@ -199,7 +199,10 @@ class _LocalChannel(asyncio.SubprocessProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The process ended and its pipes are closed."""
-        rc = self._process.get_returncode() if self._process is not None else None
+        rc = None
+        if self._process is not None:
+            rc = self._process.get_returncode()
+            self._process.close()
         name = _signal_name(-rc) if rc is not None and rc < 0 else ""
         self._over.set()
         self._done(self)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
+import functools
 import time
 from pathlib import Path
 from types import TracebackType
@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Self
 from console.demo.machine import Machine
 from console.demo.scenario import Scenario, load, resized
 from console.demo.scheduler import DemoScheduler
-from console.demo.scratch import scratch
+from console.demo.scratch import executable_place, fast_place, scratch
 from console.demo.story import Story
+from console.demo.tree import Template
 from inventory.node import Inventory, Node
 
 if TYPE_CHECKING:
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
 
 USER = "operator"
 LOOPBACK = "127.0.0.1"
+NODE_BYTES = 2 << 20
+"""Of shared memory for one node: 190 files of its own, one page each, and directory entries."""
 STEP_S = 1.0
 """Real seconds between two states of one node: finer than any probe's interval."""
 
@@ -51,6 +54,8 @@ class DemoCluster:
         self.scheduler = DemoScheduler(self.scenario, self.story_time, speed)
         self.inventory = Inventory(nodes=(), source="--demo")
         self.directory = Path()
+        """Keys, configuration and programs; `trees` holds the nodes' files. Set by entering."""
+        self.trees = Path()
         self._started = time.monotonic()
         self._stack = contextlib.AsyncExitStack()
         self._machines: dict[str, Machine] = {}
@@ -90,21 +95,24 @@ class DemoCluster:
         from console.demo.server import Children, Exec, Port
         from probes.ssh import asyncssh
 
-        self.directory = stack.enter_context(scratch())
+        self.directory = stack.enter_context(scratch(executable_place()))
+        need_bytes = NODE_BYTES * len(self.scenario.nodes)
+        self.trees = stack.enter_context(scratch(fast_place(need_bytes)))
         self._children = Children()
         stack.push_async_callback(self._children.end)
         key = asyncssh.generate_private_key("ssh-ed25519", comment="gpuconsole demo")
         authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
         self._private("key", key.export_private_key())
         known: list[str] = []
+        template = Template(self.trees / "template", self.story.hardware)
         self._started = time.monotonic()
-        for name in self.scenario.nodes:
-            machine = Machine(name, self.directory / "nodes" / name, self.story)
-            machine.build()
+        for number, name in enumerate(self.scenario.nodes, 1):
+            machine = Machine(name, self.trees / name, self.directory / "bin" / name, self.story)
+            machine.build(template, number)
             machine.advance(self.story_time(), self.speed, time.monotonic())
             host_key = asyncssh.generate_private_key("ssh-ed25519")
-            children, environment = self._children, machine.environment
-            port = Port(host_key, authorized, lambda e=environment, c=children: Exec(e, c))
+            session = functools.partial(Exec, machine.environment, self._children)
+            port = Port(host_key, authorized, session)
             stack.push_async_callback(port.close)
             self._machines[name], self._ports[name] = machine, port
             shown = host_key

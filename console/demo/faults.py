@@ -29,13 +29,14 @@ from typing import Any, NamedTuple
 from console.demo.hardware import GPU_PCI, Hardware
 from console.demo.load import BRAKE_BIT, HW_SLOWDOWN_BIT
 from console.demo.scenario import Fault
+from console.demo.sysfs_text import DOWN
 
 State = dict[str, Any]
 """nvml.json of one node, as console/demo/nvml reads it."""
 
 NVML_ERROR_GPU_IS_LOST = 15
 HANG_S = 86400.0
-FLAP_S, FLAP_DOWN_S = 6.0, 2.0
+FLAP_S, FLAPDOWN_S = 6.0, 2.0
 SYMBOLS_PER_S = 60.0
 EARLIER_S = 840.0
 """Faults of second 0 left their kernel lines this long before the story."""
@@ -150,21 +151,18 @@ def files(fault: Fault, t: float, hardware: Hardware) -> dict[str, str | bytes]:
     }
 
 
-_DOWN = {"state": "1: DOWN", "phys_state": "2: Polling", "rate": "10 Gb/sec (4X SDR)"}
-
-
 def _port(fault: Fault, since_s: float) -> dict[str, str]:
     if fault.kind == "ib_down":
-        return {**_DOWN, "counters/link_downed": "1"}
+        return {**DOWN, "counters/link_downed": "1"}
     if fault.kind == "ib_slow":
         return {"rate": "200 Gb/sec (2X NDR)"}
     downs = flaps(since_s)
     whole, phase = divmod(since_s, FLAP_S)
-    up_each_s = FLAP_S - FLAP_DOWN_S
+    up_each_s = FLAP_S - FLAPDOWN_S
     is_down = phase >= up_each_s
     up_s = whole * up_each_s + min(phase, up_each_s)
     return {
-        **(_DOWN if is_down else {}),
+        **(DOWN if is_down else {}),
         "counters/link_downed": str(41 + downs),
         "counters/link_error_recovery": str(17 + downs // 2),
         "counters/symbol_error": str(1906 + int(SYMBOLS_PER_S * up_s)),
@@ -174,7 +172,7 @@ def _port(fault: Fault, since_s: float) -> dict[str, str]:
 
 def flaps(since_s: float) -> int:
     """How often a flapping port went down in its first `since_s` seconds."""
-    return math.floor((since_s + FLAP_DOWN_S) / FLAP_S)
+    return math.floor((since_s + FLAPDOWN_S) / FLAP_S)
 
 
 def lines(fault: Fault, place: Place | None, since: float, until: float) -> Iterator[Line]:
@@ -191,9 +189,9 @@ def lines(fault: Fault, place: Place | None, since: float, until: float) -> Iter
 
 def _flap_lines(fault: Fault, device: str, until: float) -> Iterator[Line]:
     for number in range(flaps(until - fault.at_s)):
-        down_at = fault.at_s + (number + 1) * FLAP_S - FLAP_DOWN_S
+        down_at = fault.at_s + (number + 1) * FLAP_S - FLAPDOWN_S
         yield Line(down_at, ERR, f"{device}: Port: 1 Link DOWN")
-        yield Line(down_at + FLAP_DOWN_S, INFO, f"{device}: Port: 1 Link ACTIVE")
+        yield Line(down_at + FLAPDOWN_S, INFO, f"{device}: Port: 1 Link ACTIVE")
 
 
 def _gpu_lines(fault: Fault, place: Place) -> Iterator[Line]:

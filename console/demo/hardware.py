@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from msgspec import Struct
 
+from console.demo.sysfs import GPU_BUSES
+
 PORTS = tuple(f"mlx5_{index}/1" for index in range(8))
 """RDMA ports of an HGX node: one 400 Gb/s rail a GPU."""
 
-GPU_PCI = tuple(f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df"))
-"""PCI addresses of the eight GPUs; an HGX H100 numbers them much like this (from memory)."""
+GPU_PCI = tuple(f"0000:{bus}:00.0" for bus in GPU_BUSES)
+"""PCI addresses of the eight GPUs."""
 
 
 class Hardware(Struct, frozen=True, kw_only=True):

@@ -76,7 +76,7 @@ class Gpu:
         """`spans` cover the whole story, the first one begins at 0; `seed` names the place."""
         rng = random.Random(seed)
         self._hardware = hardware
-        self._spans = spans
+        self.spans = spans
         self._ambient_c = 25.0 + rng.uniform(-1.5, 2.5)
         self._c_per_w = 36.0 / (0.94 * hardware.tdp_w) * rng.uniform(0.96, 1.04)
         self._silicon = rng.uniform(-0.006, 0.006)
@@ -95,8 +95,8 @@ class Gpu:
 
     def temperature_c(self, t: float) -> float:
         """First-order answer to the loads so far; steady at time 0."""
-        value = self._target_c(self._spans[0])
-        for span, after in zip(self._spans, [*self._spans[1:], None], strict=True):
+        value = self._target_c(self.spans[0])
+        for span, after in zip(self.spans, [*self.spans[1:], None], strict=True):
             end = t if after is None else min(t, after.at_s)
             if end <= span.at_s:
                 break
@@ -107,7 +107,7 @@ class Gpu:
 
     def span(self, t: float) -> Span:
         """The span that holds at time t."""
-        return [s for s in self._spans if s.at_s <= t][-1]
+        return [s for s in self.spans if s.at_s <= t][-1]
 
     def _clock_mhz(self, load: str) -> float:
         hardware = self._hardware

@@ -2,8 +2,10 @@
 
 DIR/nvml.json    read by console/demo/nvml whenever it changes
 DIR/root/        the root the agent reads; root/dev/kmsg is the kernel log, in kmsg form
-DIR/bin/         python3 (real interpreter, simulated NVML library), dmesg, nvidia-smi, systemctl
 DIR/nccl.json    what an all-reduce reaches
+
+Its programs (python3 with the simulated library, dmesg, nvidia-smi, ...) lie elsewhere, because the
+file system of DIR may be mounted noexec.
 """
 
 from __future__ import annotations
@@ -11,32 +13,38 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
-from console.demo import tools
-from console.demo.story import Story
+from console.demo import sysfs, tools
+from console.demo.story import Process, Story
+from console.demo.tree import Template
 
 SHIM = Path(__file__).parent / "nvml" / "shim.py"
+HZ = 100
+"""USER_HZ: unit of /proc/stat (proc(5))."""
 
 
 class Machine:
     """Keeps one node's directory in step with the story."""
 
-    def __init__(self, name: str, directory: Path, story: Story) -> None:
-        """Nothing is written before `build`."""
+    def __init__(self, name: str, directory: Path, programs: Path, story: Story) -> None:
+        """Nothing is written before `build`; both directories do not exist before."""
         self.name = name
         self.directory = directory
-        self.bin = directory / "bin"
+        self.bin = programs
         self.root = directory / "root"
         self._story = story
         self._written: dict[str, str | bytes] = {}
+        self._healthy: dict[str, bytes] = {}
+        self._processes: dict[int, Process] = {}
         self._told_until = float("-inf")
-        self._sequence = 0
+        self._cpu = ""
 
     @property
     def environment(self) -> dict[str, str]:
-        """What a command on this node sees; no path of the bastion's own programs but /usr/bin."""
+        """What a command on this node sees; of the bastion's programs only those in /usr/bin."""
         return {
             "PATH": f"{self.bin}:/usr/bin:/bin",
             "HOME": str(self.directory),
@@ -45,51 +53,78 @@ class Machine:
             "SHELL": "/bin/sh",
         }
 
-    def build(self) -> None:
+    def build(self, template: Template, number: int) -> None:
         """Write the healthy tree and the programs."""
+        template.clone(self.root, self.name, number)
+        self._cpu = template.text("proc/stat").partition("\n")[2]
         self.bin.mkdir(parents=True)
         _executable(self.bin / "python3", _python3(self.directory))
         for tool in tools.TOOLS:
             words = [sys.executable, "-I", "-S", tools.__file__, tool, str(self.directory)]
-            _program(self.bin / tool, words)
+            _executable(self.bin / tool, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
     def advance(self, t: float, speed: float, now: float) -> None:
         """Bring everything to story time t; `now` is the monotonic clock at that moment."""
         self._replace("nvml.json", json.dumps(self._story.nvml(self.name, t, speed)))
         busbw = self._story.busbw_gb_s(self.name, t)
         self._replace("nccl.json", json.dumps({"busbw_gb_s": busbw}))
-        for path, content in self._story.files(self.name, t).items():
-            self._replace(f"root/{path}", content)
+        self._change({**self._story.files(self.name, t), **self._host(t)})
+        self._run(self._story.processes(self.name, t))
         self._tell(t, speed, now)
 
-    def _replace(self, name: str, content: str | bytes) -> None:
-        """Write a file in one step, so that a reader sees the old or the new one, never half."""
+    def _replace(self, name: str, content: str) -> None:
+        """Write a file of ours in one step: a reader sees the old or the new one, never half."""
         if self._written.get(name) == content:
             return
         path = self.directory / name
-        path.parent.mkdir(parents=True, exist_ok=True)
         fresh = path.with_name(f".{path.name}.new")
-        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        fresh.write_text(content)
         fresh.replace(path)
         self._written[name] = content
 
+    def _change(self, files: dict[str, str | bytes]) -> None:
+        """Write what the story says differs below the root; restore what no longer does."""
+        for path, content in files.items():
+            if self._written.get(path) == content:
+                continue
+            if path not in self._healthy:
+                self._healthy[path] = (self.root / path).read_bytes()
+            sysfs.write(self.root, path, content)
+            self._written[path] = content
+        for path in self._healthy.keys() - files.keys():
+            sysfs.write(self.root, path, self._healthy.pop(path))
+            self._written.pop(path)
+
+    def _host(self, t: float) -> dict[str, str | bytes]:
+        """Load and busy time of the host, by what runs on it."""
+        busy, uptime = self._story.cpu_share(self.name, t), self._story.uptime_s(t)
+        cpus = sysfs.CPUS
+        ticks = self._story.cpu_busy_s(self.name, t) * cpus * HZ
+        total = uptime * cpus * HZ
+        load = busy * cpus
+        return {
+            "proc/loadavg": f"{load:.2f} {load:.2f} {load:.2f} 3/2411 48213\n",
+            "proc/uptime": f"{uptime:.2f} {uptime * cpus * (1 - busy):.2f}\n",
+            "proc/stat": f"cpu  {ticks:.0f} 0 0 {total - ticks:.0f} 0 0 0 0 0 0\n{self._cpu}",
+        }
+
+    def _run(self, processes: dict[int, Process]) -> None:
+        for pid in self._processes.keys() - processes.keys():
+            shutil.rmtree(self.root / "proc" / str(pid))
+        for pid, process in processes.items():
+            if self._processes.get(pid) != process:
+                sysfs.process(
+                    self.root, pid, process.command,
+                    environment=dict(process.environment), state=process.state,
+                )  # fmt: skip
+        self._processes = processes
+
     def _tell(self, t: float, speed: float, now: float) -> None:
         """Append the kernel lines that are due, stamped with the time since this machine's boot."""
-        lines = self._story.lines(self.name, self._told_until, t)
+        for line in self._story.lines(self.name, self._told_until, t):
+            at_s = max(0.0, now - (t - line.at_s) / speed)
+            sysfs.kernel_line(self.root, line.text, at_s=at_s, priority=line.prio)
         self._told_until = t
-        path = self.root / "dev" / "kmsg"
-        if not lines and path.exists():
-            return
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a") as log:
-            for line in lines:
-                self._sequence += 1
-                usec = max(0, int((now - (t - line.at_s) / speed) * 1e6))
-                log.write(f"{line.prio},{self._sequence},{usec},-;{line.text}\n")
-
-
-def _program(path: Path, words: list[str]) -> None:
-    _executable(path, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
 
 
 def _python3(directory: Path) -> str:

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import signal
 import socket
+import subprocess
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,6 +22,21 @@ LOOPBACK = "127.0.0.1"
 GRACE_S = 2.0
 """From EOF on their stdin to SIGKILL for what still runs when the cluster ends."""
 SIMULATED = b"This node is simulated: give it a command, for example nvidia-smi.\r\n"
+
+
+@functools.cache
+def _leash() -> tuple[str, ...]:
+    """Words before a command so that it dies with this process, even of SIGKILL.
+
+    The agent leaves at EOF by itself; this is for what does not read its stdin. util-linux has it
+    since 2.33; older ones and busybox refuse the option, so it is tried first.
+    """
+    words = ("setpriv", "--pdeathsig", "KILL", "--")
+    try:
+        tried = subprocess.run([*words, "true"], capture_output=True, check=False, timeout=5)
+    except (OSError, subprocess.TimeoutExpired):
+        return ()
+    return () if tried.returncode else words
 
 
 class Children:
@@ -50,12 +67,17 @@ class Children:
         """EOF to all, a moment to leave, SIGKILL to the groups of those that stay."""
         for session in self._sessions:
             session.hang_up()
+        await self._all_gone()
+        for session in self._sessions:
+            session.kill()
+        await self._all_gone()
+
+    async def _all_gone(self) -> None:
+        """Wait until nothing runs, at most GRACE_S."""
         if self._sessions:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(GRACE_S):
                     await self._none.wait()
-        for session in self._sessions:
-            session.kill()
 
 
 class Exec(asyncssh.SSHServerSession[bytes]):
@@ -103,7 +125,7 @@ class Exec(asyncssh.SSHServerSession[bytes]):
         self._children.add(self)
         try:
             transport, _ = await asyncio.get_running_loop().subprocess_exec(
-                lambda: _Streams(self), "/bin/sh", "-c", command,
+                lambda: _Streams(self), *_leash(), "/bin/sh", "-c", command,
                 env=environment, cwd="/", start_new_session=True,
             )  # fmt: skip
         except OSError as error:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import zlib
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from console.demo import faults
 from console.demo.faults import Line, Place, State
@@ -30,6 +30,19 @@ TRAFFIC_BYTES_PER_S = 14e9
 WORD = 4
 """port_xmit_data and port_rcv_data count 4-byte words (IBTA PortCounters)."""
 FIRST_PID = 48211
+STUCK_PID = 31337
+UPTIME_S = 612_345.0
+"""Seven days, as sysfs.py writes it."""
+CPU_SHARE = {"training": 0.21, "waiting": 0.12, "inference": 0.09, "idle": 0.01}
+"""Busy share of the host's CPUs by load; plausible for data loaders and 8 ranks."""
+
+
+class Process(NamedTuple):
+    """A process as /proc shows it."""
+
+    command: tuple[str, ...]
+    environment: tuple[tuple[str, str], ...] = ()
+    state: str = "R"
 
 
 class Story:
@@ -86,7 +99,7 @@ class Story:
         for gpu in gpus:
             for fault in self.present(node, t):
                 faults.gpu_state(gpu, fault, t, self.hardware)
-        return {"driver": "550.90.07", "nvml": "12.550.90.07", "cuda": 12040, "gpus": gpus}
+        return {"driver": "580.95.05", "nvml": "13.580.95.05", "cuda": 13000, "gpus": gpus}
 
     def place(self, node: str, gpu: int) -> Place:
         """Address, UUID and serial of a GPU; the same for the same seed."""
@@ -174,6 +187,39 @@ class Story:
         for fault in self._faults[node]:
             place = None if fault.gpu is None else self.place(node, fault.gpu)
             yield from faults.lines(fault, place, since, until)
+
+    # ------------------------------------------------------------------ the host
+
+    def uptime_s(self, t: float) -> float:
+        """Seconds since the node booted."""
+        return UPTIME_S + t
+
+    def cpu_share(self, node: str, t: float) -> float:
+        """Busy share of the host's CPUs at time t."""
+        return CPU_SHARE[self.load(node, t)]
+
+    def cpu_busy_s(self, node: str, t: float) -> float:
+        """Busy seconds of one average CPU since boot: the integral of `cpu_share`."""
+        spans = self._gpus[node][0].spans
+        busy = UPTIME_S * CPU_SHARE[spans[0].load]
+        for span, after in zip(spans, [*spans[1:], None], strict=True):
+            end = t if after is None else min(t, after.at_s)
+            busy += max(0.0, end - span.at_s) * CPU_SHARE[span.load]
+        return busy
+
+    def processes(self, node: str, t: float) -> dict[int, Process]:
+        """Processes on the node by pid, besides the system's own."""
+        found: dict[int, Process] = {}
+        job = self.job(node, t)
+        if job is not None:
+            first = job.nodes.index(node) * self.hardware.gpus
+            script = f"{job.name or 'train'}.py"
+            for index in range(self.hardware.gpus):
+                env = (("SLURM_JOB_ID", job.id), ("RANK", str(first + index)))
+                found[FIRST_PID + index] = Process(("/usr/bin/python3", "-u", script), env)
+        if self.present(node, t, "driver_hang"):
+            found[STUCK_PID] = Process(("/usr/bin/nvidia-smi",), state="D")
+        return found
 
     # ------------------------------------------------------------------ ssh and tests
 

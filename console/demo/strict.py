@@ -12,7 +12,7 @@ from yaml.nodes import Node, ScalarNode, SequenceNode
 
 from inventory import marked
 from inventory.errors import UsageError
-from inventory.marked import nearest
+from inventory.nearest import nearest
 
 _MISSING = object()
 

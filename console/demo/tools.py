@@ -24,12 +24,18 @@ ROW_S = 0.05
 """Pause between two rows, so that progress can be seen."""
 FAILED = 3
 """Exit status of nccl-tests after an NCCL error."""
-HANG_S = 86400.0
+PARENT = os.getppid()
 
 
 def _say(text: str) -> None:
     sys.stdout.write(text + "\n")
     sys.stdout.flush()
+
+
+def _hang() -> None:
+    """Do not come back while whoever asked is there."""
+    while os.getppid() == PARENT:
+        time.sleep(0.5)
 
 
 def _nvml(node: Path) -> dict[str, Any]:
@@ -45,7 +51,7 @@ def dmesg(node: Path, words: Sequence[str]) -> int:
         while True:
             for line in log:
                 _say(_dmesg_line(line.rstrip("\n"), raw))
-            if not follow:
+            if not follow or os.getppid() != PARENT:
                 return 0
             time.sleep(0.5)
 
@@ -61,7 +67,7 @@ def nvidia_smi(node: Path, words: Sequence[str]) -> int:
     """One line a GPU; hangs when a GPU's driver calls hang, as the real one does."""
     state = _nvml(node)
     if any(gpu.get("hang") for gpu in state["gpus"]):
-        time.sleep(HANG_S)
+        _hang()
     _say(f"NVIDIA-SMI (simulated)   Driver Version: {state['driver']}")
     for gpu in state["gpus"]:
         index, pci = gpu["index"], gpu["pci"]

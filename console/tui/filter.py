@@ -104,7 +104,7 @@ def _field(match: re.Match[str], at: int) -> Test:
 
 
 def _nearest(name: str) -> str:
-    close = difflib.get_close_matches(name, (*NUMBERS, *WORDS), 1, 0.5)
+    close = difflib.get_close_matches(name, (*NUMBERS, *WORDS), 1, 0.6)
     if close:
         return f"did you mean {close[0]}?"
     return "fields: " + " ".join((*WORDS, *NUMBERS))

@@ -113,7 +113,7 @@ def _headline(findings: Sequence[Finding], width: int) -> list[Line]:
     lines += _labelled("cause", plain(top.cause), width, "text")
     lines += _labelled("next", plain(top.next_step or top.action.value), width, "title")
     if len(findings) > 1:
-        lines.append((Cell(f"{"":8}and {len(findings) - 1} more, below (n)", "dim"),))
+        lines.append((Cell(f"{'':8}and {len(findings) - 1} more, below (n)", "dim"),))
     return lines
 
 

@@ -43,6 +43,8 @@ def _harmless(char: str) -> str:
     category = unicodedata.category(char)
     if category in _STACKED:
         return ""
+    if category == "Zs":
+        return " "
     return "·" if category in _HIDDEN else char
 
 
@@ -82,7 +84,8 @@ def wrap(text: str, width: int) -> list[str]:
         head = set_cell_size(rest, width)
         at = head.rfind(" ")
         if at <= width // 3:
-            at = len(head.rstrip())
+            # A double-width character in a one-cell line fits nowhere: it goes through whole.
+            at = max(1, len(head.rstrip()))
         lines.append(rest[:at].rstrip())
         rest = rest[at:].lstrip()
     return [*lines, rest] if rest or not lines else lines

@@ -1,0 +1,33 @@
+"""Samples become Findings: one module per domain, pure, all rules in one visible tuple."""
+
+from __future__ import annotations
+
+from probes import straggler
+from probes.checks import gpu, infiniband, memory, nccl, node, nvlink, pcie, thermal, xid
+from probes.checks import explain as _explain
+from probes.checks.rule import Check, Look, Rule
+from probes.event import Finding
+from probes.expect import Peers, peers
+from probes.facts import NodeFacts
+from probes.rules import Rules
+from probes.verdict import verdict
+
+__all__ = ["CHECKS", "RULES", "Peers", "explain", "judge", "peers", "verdict"]
+
+DOMAINS = (node, gpu, memory, xid, thermal, nvlink, pcie, infiniband, nccl)
+CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
+RULES: tuple[Rule, ...] = tuple(
+    rule for domain in (*DOMAINS, straggler) for rule in domain.RULES
+)
+"""The one registration; `gpuconsole explain` and the tests read it."""
+
+
+def judge(facts: NodeFacts, role: Peers, rules: Rules, now: float) -> list[Finding]:
+    """Everything that is wrong with one node now; no memory, no order."""
+    look = Look(facts, role, rules, now)
+    return [finding for check in CHECKS for finding in check(look)]
+
+
+def explain(topic: str, rules: Rules) -> str:
+    """Text about a rule, an Xid or a return code; UsageError for an unknown topic."""
+    return _explain.explain(topic, RULES, rules)

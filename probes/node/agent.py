@@ -18,6 +18,7 @@ from probes.node.workers import Crew, describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from types import FrameType, ModuleType
     from typing import BinaryIO
 
@@ -139,15 +140,13 @@ def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
     os.chdir("/")
     agent = Agent(config)
     os.nice(int(_number(config.get("nice", 10))))  # of this thread and those it starts from now on
-
-    def stop(number: "int", frame: "FrameType | None") -> "None":
-        agent.leave(128 + number)
-
+    signals, wakeup = os.pipe()
+    os.set_blocking(wakeup, False)
+    signal.set_wakeup_fd(wakeup)
     for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-        signal.signal(number, stop)
-    watch = threading.Thread(target=_leave_when_broken, args=(agent,), name="stdout")
-    watch.daemon = True
-    watch.start()
+        signal.signal(number, _ignore)
+    _watch(_leave_on_signal, agent, signals)
+    _watch(_leave_when_broken, agent)
     try:
         agent.start()
         agent.listen(stream)
@@ -155,6 +154,20 @@ def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
         pass  # stdin broke instead of ending
     finally:
         agent.leave()
+
+
+def _watch(target: "Callable[..., None]", *args: "object") -> "None":
+    thread = threading.Thread(target=target, args=args, name=target.__name__)
+    thread.daemon = True
+    thread.start()
+
+
+def _ignore(number: "int", frame: "FrameType | None") -> "None":
+    """The wake-up descriptor does the work: a handler may wait for ever on the main thread's read."""
+
+
+def _leave_on_signal(agent: "Agent", signals: "int") -> "None":
+    agent.leave(128 + os.read(signals, 1)[0])
 
 
 def _leave_when_broken(agent: "Agent") -> "None":

@@ -86,6 +86,7 @@ class Context:
         self._held: "dict[str, Call]" = {}
         self._current: "dict[int, Call]" = {}
         self._abandoned: "set[int]" = set()
+        self._refused: "set[int]" = set()
         self._memory: "dict[str, dict[str, object]]" = {}
         self._library: "Library | None" = None
         self._library_tried = False
@@ -178,15 +179,14 @@ class Context:
         """Book a call, waiting for another thread's call on the device. Raises Stuck."""
         with self._free:
             while True:
-                self._refuse(call)
+                self._check(call)
                 holder = self._held.get(call.device)
                 if holder is None or holder.thread == call.thread:
                     break
                 now = self._clock()
                 wait_s = holder.since + self.deadline_s - now
                 if wait_s <= 0:
-                    self.begin(call.thread)
-                    raise Stuck("%s hangs in %s" % (call.device or "the driver", holder.call))
+                    self._refuse(call, "%s hangs in %s" % (call.device or "it", holder.call))
                 self._current[call.thread] = Call("wait for " + holder.call, "", now, call.thread)
                 self._free.wait(wait_s)
             call.since = self._clock()
@@ -201,6 +201,15 @@ class Context:
                 del self._held[call.device]
             self.begin(call.thread)
             self._free.notify_all()
+
+    def tick(self, thread: "int") -> "None":
+        """This thread begins a tick: nothing has been refused to it yet."""
+        self._refused.discard(thread)
+        self.begin(thread)
+
+    def refused(self, thread: "int") -> "bool":
+        """Whether a call of this thread was refused in this tick: its answer is not complete."""
+        return thread in self._refused
 
     def begin(self, thread: "int") -> "None":
         """This thread runs a probe's own code from now on."""
@@ -219,6 +228,7 @@ class Context:
         """The thread ends; its number may be used again."""
         with self._free:
             self._abandoned.discard(thread)
+            self._refused.discard(thread)
             self.end(thread)
 
     def current(self, thread: "int") -> "Call | None":
@@ -240,11 +250,16 @@ class Context:
         with self._free:
             return self._driver_stuck()
 
-    def _refuse(self, call: "Call") -> "None":
+    def _check(self, call: "Call") -> "None":
         if call.thread in self._abandoned:
-            raise Stuck("this thread hung too long")
+            self._refuse(call, "this thread hung too long")
         if call.call.startswith("nvml") and self._driver_stuck():
-            raise Stuck("the NVIDIA driver does not answer")
+            self._refuse(call, "the NVIDIA driver does not answer")
+
+    def _refuse(self, call: "Call", why: "str") -> "None":
+        self._refused.add(call.thread)
+        self.begin(call.thread)
+        raise Stuck(why)
 
     def _late(self, call: "Call") -> "bool":
         return self._clock() - call.since >= self.deadline_s

@@ -89,7 +89,9 @@ class CounterFiles:
     def _bytes(self, path: "str") -> "bytes":
         handle = self._open.get(path)
         if handle is not None:
-            return os.pread(handle, NUMBER_BYTES, 0)
+            if os.fstat(handle).st_nlink:
+                return os.pread(handle, NUMBER_BYTES, 0)
+            self._forget(path)  # the file was replaced (a root that is no sysfs)
         handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         if len(self._open) < OPEN_FILES:
             self._open[path] = handle
@@ -119,6 +121,7 @@ class CounterFiles:
 
 def _names(directory: "str") -> "list[str]":
     try:
-        return sorted(os.listdir(directory))[:FILES_PER_DIRECTORY]
+        names = [name for name in os.listdir(directory) if not name.startswith(".")]
+        return sorted(names)[:FILES_PER_DIRECTORY]
     except OSError:
         return []

@@ -26,7 +26,8 @@ def encode(marker: "bytes", frame: "dict[str, object]") -> "bytes":
         rows = frame.get("r")
         if not isinstance(rows, list) or not rows:
             text = "a frame of %d bytes was not sent" % len(line)
-            return _line(marker, {"k": "err", "p": frame.get("p", ""), "text": text})
+            blame = {"k": "err", "p": frame.get("p", ""), "t": frame.get("t", 0.0), "text": text}
+            return _line(marker, blame)
         cut = frame.get("cut")
         lost = len(rows) - len(rows) // 2 + (cut if isinstance(cut, int) else 0)
         frame = dict(frame, r=rows[: len(rows) // 2], cut=lost)

@@ -7,6 +7,7 @@ which appear under their own names.
 
 import ctypes
 
+from probes.node.nvml_library import FIELD_SOFT
 from probes.node.nvml_reader import each_gpu, field_id, scoped
 
 TYPE_CHECKING = False
@@ -89,7 +90,7 @@ def _states(reader: "Reader") -> "Optional[List[Optional[bool]]]":
     states: "List[Optional[bool]]" = []
     limit = MAX_LINKS if count is None else min(int(count), MAX_LINKS)
     for link in range(limit):
-        state = reader.ask("nvmlDeviceGetNvLinkState", link)
+        state = reader.ask("nvmlDeviceGetNvLinkState", link, soft=FIELD_SOFT)
         if state is None and count is None:
             break
         states.append(None if state is None else bool(state))
@@ -120,7 +121,7 @@ def _counts(
             values.setdefault(suffix, found[number, link])
     if not values:
         for suffix, counter in OLD_COUNTERS.items():
-            count = reader.ask("nvmlDeviceGetNvLinkErrorCounter", link, counter)
+            count = reader.ask("nvmlDeviceGetNvLinkErrorCounter", link, counter, soft=FIELD_SOFT)
             if count is not None:
                 values[suffix] = count
     reader.put(**{"link%d_%s" % (link, suffix): value for suffix, value in values.items()})

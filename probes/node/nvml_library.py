@@ -5,6 +5,8 @@ is no error. Handles are keyed by PCI address, because indices slide down when a
 a GPU does not support is asked once per session. Return codes: nvml.h, API 13 (science.md 4).
 """
 
+import ctypes
+
 from probes.node.context import Stuck
 from probes.node.pci import nvidia_gpus, short_address
 
@@ -52,6 +54,9 @@ C_NAMES = {
     "nvmlDeviceGetComputeRunningProcesses": "nvmlDeviceGetComputeRunningProcesses_v3",
 }
 """Binding's name -> the C symbol behind it, as reports name calls."""
+
+IMPORT = "import pynvml"
+"""The "call" that failed when the payload carries no binding although the node has the library."""
 
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 """nvmlValueType_t -> member of the value union."""
@@ -103,6 +108,8 @@ class Library:
         self._gpus: "Optional[List[Gpu]]" = None
         self._renew_at = 0.0
         self._addresses: "Dict[int, str]" = {}
+        self._booked: "Dict[int, str]" = {}
+        """Under which device a look-up is booked: must not change while an earlier one hangs."""
 
     # ------------------------------------------------------------------ calls
 
@@ -138,7 +145,7 @@ class Library:
             self._ready = True
             self._init_failure = None
         except Failed as failure:
-            self.found = failure.rc != LIBRARY_NOT_FOUND
+            self.found = failure.rc != LIBRARY_NOT_FOUND or failure.call == IMPORT
             self._retry_at = self.ctx.mono() + RENEW_S
             self._init_failure = failure
             raise
@@ -146,12 +153,7 @@ class Library:
     def _init(self) -> "None":
         """Attach no GPU: initialisation then works with one dead card, or with none."""
         no_gpus = getattr(self.pynvml, "NVML_INIT_FLAG_NO_GPUS", 1)
-        try:
-            self._call("nvmlInitWithFlags", (no_gpus,), "")
-        except Failed as failure:
-            if failure.rc != FUNCTION_NOT_FOUND:
-                raise
-            self._call("nvmlInit", (), "")
+        self._call("nvmlInitWithFlags", (no_gpus,), "")
 
     # ------------------------------------------------------------------ devices
 
@@ -183,13 +185,14 @@ class Library:
 
     def _look_up(self, index: "int") -> "Gpu":
         gpu = Gpu(index)
-        device = self._addresses.get(index, gpu.key)
+        device = self._booked.setdefault(index, self._addresses.get(index, gpu.key))
         try:
             gpu.handle = self.call("nvmlDeviceGetHandleByIndex", index, device=device)
             gpu.info = self.call("nvmlDeviceGetPciInfo", gpu.handle, device=device)
-            gpu.pci = pci_key(gpu.info)
+            gpu.pci = self._booked[index] = pci_key(gpu.info)
         except Failed as failure:
-            gpu.failure = failure
+            if gpu.handle is None or failure.rc not in SOFT:
+                gpu.failure = failure
         except Stuck:
             gpu.handle = None
         return gpu
@@ -220,11 +223,16 @@ def _eliminate(gpus: "List[Gpu]", on_bus: "List[str]") -> "None":
 
 
 def _binding(ctx: "Context") -> "ModuleType":
+    """Only where the library loads: compiling the binding's source costs 60 ms and 10 MB."""
+    try:
+        ctypes.CDLL("libnvidia-ml.so.1")
+    except OSError as error:
+        raise Failed(LIBRARY_NOT_FOUND, "nvmlInitWithFlags") from error
     try:
         import pynvml
     except ImportError as error:
         ctx.missing["pynvml"] = "NVIDIA's binding did not load: %s" % error
-        raise Failed(LIBRARY_NOT_FOUND, "import pynvml") from error
+        raise Failed(LIBRARY_NOT_FOUND, IMPORT) from error
     return pynvml  # type: ignore[no-any-return, unused-ignore]
 
 

@@ -40,10 +40,13 @@ class Reader:
         """NVIDIA's binding, for its constants and structures."""
         return self._library.pynvml
 
-    def ask(self, name: "str", *args: "Any", key: "Any" = None) -> "Any":
+    def ask(
+        self, name: "str", *args: "Any", key: "Any" = None, soft: "frozenset[int]" = SOFT
+    ) -> "Any":
         """The answer of a call with this GPU's handle, or None. Raises Stuck.
 
-        `key` names the question in the book of unsupported ones where `args` hold an output buffer.
+        `key` names the question in the book of unsupported ones where `args` hold an output buffer;
+        `soft` are the return codes that are no fault of the GPU.
         """
         question = (name,) + args if key is None else (name, key)
         if self._over or question in self._unsupported:
@@ -51,9 +54,9 @@ class Reader:
         try:
             return self._library.call(name, self.gpu.handle, *args, device=self.gpu.key)
         except Failed as failure:
-            if failure.rc in UNSUPPORTED:
+            if failure.rc in UNSUPPORTED or failure.rc in soft - SOFT:
                 self._unsupported.add(question)
-            self._note(failure, SOFT)
+            self._note(failure, soft)
             return None
 
     def ask_once(self, name: "str", *args: "Any") -> "Any":

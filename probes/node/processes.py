@@ -24,6 +24,7 @@ COUNTERS = False
 METRICS = {
     "nvml_rc": ("", "gauge", "return code of the call that failed; absent when none did"),
     "nvml_call": ("", "info", "the call that failed"),
+    "count": ("", "gauge", "compute processes on the GPU"),
     "gpu": ("", "info", "PCI address of the GPU"),
     "pid": ("", "info", "process id as the driver knows it"),
     "user": ("", "info", "owner"),
@@ -59,7 +60,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
 
 
 def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
-    """Rows are the processes; a device is a GPU that failed ({nvml_rc, nvml_call}), or ""."""
+    """Rows are the processes. A GPU's own values are their count, or nvml_rc and nvml_call."""
     devices: "dict[str, Values]" = {"": {}}
     rows: "list[Values]" = []
     if ctx.nvml is None:
@@ -73,8 +74,11 @@ def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
     for gpu in gpus:
         try:
             if gpu.handle is not None:
-                rows.extend(_row(ctx, gpu.key, one) for one in running(ctx, gpu)[:PROCESSES])
+                found = running(ctx, gpu)
+                devices[gpu.key] = {"count": len(found)}
+                rows.extend(_row(ctx, gpu.key, one) for one in found[:PROCESSES])
         except Failed as failure:
+            devices[gpu.key] = {}
             if failure.rc not in UNSUPPORTED:
                 devices[gpu.key] = {"nvml_rc": failure.rc, "nvml_call": failure.call}
         except Stuck:

@@ -97,7 +97,7 @@ class Worker:
     def tick(self) -> "None":
         """Ask once and send the answer. Never raises."""
         at = self.ctx.mono()
-        self.ctx.begin(self.ident)
+        self.ctx.tick(self.ident)
         try:
             devices, rows = self.module.collect(self.ctx)
         except Stuck:
@@ -125,7 +125,7 @@ class Worker:
         }
         if rows:
             frame["r"] = rows
-        gone = self.crew.gone(self.name, devices)
+        gone = self.crew.gone(self.name, set(devices), self.ctx.refused(self.ident))
         if gone:
             frame["gone"] = gone
         once = "" if self.module.INTERVAL == "stream" else self.name
@@ -205,13 +205,11 @@ class Crew:
             if call is not None and worker.hung_call is None:
                 self._hung(worker, call)
 
-    def gone(self, probe: "str", devices: "dict[str, dict[str, object]]") -> "list[str]":
-        """Devices of the last answer that are not in this one, those skipped as stuck aside."""
+    def gone(self, probe: "str", now: "set[str]", partial: "bool") -> "list[str]":
+        """Devices of the answers before that are not in this one; none when it is `partial`."""
         before = self._seen.get(probe, set())
-        now = set(devices)
-        stuck = before if self.ctx.driver_stuck else before & self.ctx.stuck()
-        self._seen[probe] = now | stuck
-        return sorted(before - now - stuck)
+        self._seen[probe] = before | now if partial else now
+        return [] if partial else sorted(before - now)
 
     def error(self, probe: "str", text: "str") -> "None":
         """Send an err frame."""

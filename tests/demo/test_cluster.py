@@ -1,4 +1,4 @@
-"""The embedded cluster over real ssh: real commands, the unmodified agent, faults of the connection."""
+"""The embedded cluster over real ssh: real commands, the unmodified agent, broken connections."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ def scenario(*faults: Fault, nodes: tuple[str, ...] = ("d1", "d2")) -> Scenario:
 @pytest.fixture(autouse=True)
 def _own_temp_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Directories of other demos on this machine are none of our business."""
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    for name in ("tmp", "shm"):
+        (tmp_path / name).mkdir()
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
+    monkeypatch.setattr(scratch, "MEMORY", tmp_path / "shm")
 
 
 @pytest.fixture
@@ -181,8 +184,8 @@ def connects(port: int) -> bool:
 
 async def test_a_node_goes_away_and_comes_back_on_the_same_port(lab: Lab) -> None:
     lab.programs("ssh", "ssh", package="openssh-client")
-    gone = Fault(node="d1", kind="unreachable", at_s=40, for_s=80)
-    async with DemoCluster(scenario=scenario(gone), speed=20) as demo:
+    gone = Fault(node="d1", kind="unreachable", at_s=20, for_s=80)
+    async with DemoCluster(scenario=scenario(gone), speed=40) as demo:
         port = node(demo, "d1").port or 0
         assert connects(port)
         await until(lambda: not connects(port), "the port closes")
@@ -200,6 +203,25 @@ async def test_a_silent_node_accepts_and_says_nothing() -> None:
         writer.close()
 
 
+async def test_an_all_reduce_runs_on_an_idle_node(demo: DemoCluster) -> None:
+    binary = node(demo, "d1").nccl_tests
+    request = {"op": "run", "id": "t1", "what": "nccl", "args": {"binary": binary}}
+    states: list[str] = []
+    summary: dict[str, Any] = {}
+    connection, process, config = await _agent(demo, "d1")
+    async with asyncio.timeout(DEADLINE_S), connection:
+        process.stdin.write(json.dumps(request).encode() + b"\n")
+        while not {"done", "failed", "refused"} & set(states):
+            for frame in frames(await process.stdout.readline(), config.marker):
+                states += [frame["state"]] if frame["k"] == "job" else []
+                if frame["k"] == "s" and frame["p"] == "nccl":
+                    summary = frame["d"].get("summary", summary)
+        process.stdin.write_eof()
+    assert states[-1] == "done"
+    assert (summary["ok"], summary["ranks"], summary["engine"]) == (True, 8, "nccl-tests")
+    assert 300 < summary["busbw_max_gb_s"] < demo.story.busbw_gb_s("d1", 0)
+
+
 async def test_values_move_while_an_agent_watches(demo: DemoCluster) -> None:
     path = demo.machine("d1").directory / "nvml.json"
     first = path.read_text()
@@ -210,18 +232,42 @@ async def test_nothing_is_left_when_the_cluster_ends() -> None:
     async with DemoCluster(scenario=scenario()) as demo:
         clients = [await _watch(demo, name) for name in ("d1", "d2")]
         await until(lambda: len(demo.pids) == 2, "two agents run")
-        directory, pids = demo.directory, demo.pids
-        assert directory.is_dir()
-        assert (directory.stat().st_mode & 0o777) == 0o700
-    assert not directory.exists()
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert _mentioning(directory) == []
+        directory, trees, pids = demo.directory, demo.trees, demo.pids
+        assert all((path.stat().st_mode & 0o777) == 0o700 for path in (directory, trees))
+    assert exist(directory, trees) == [False, False]
+    assert not any(_alive(pid) for pid in pids)
+    assert _mentioning(trees) == []
     for client in clients:
         client.close()
 
 
+async def test_a_call_that_hangs_is_told_and_does_not_outlive_the_cluster() -> None:
+    hang = Fault(node="d1", kind="driver_hang", gpu=1)
+    async with DemoCluster(scenario=scenario(hang)) as demo:
+        connection, process, config = await _agent(demo, "d1", deadline_s=0.3)
+        kinds: list[str] = []
+        async with asyncio.timeout(DEADLINE_S):
+            while "hung" not in kinds:
+                line = await process.stdout.readline()
+                kinds += [frame["k"] for frame in frames(line, config.marker)]
+        pids = demo.pids
+        assert len(pids) == 1
+    assert not any(_alive(pid) for pid in pids)
+    connection.close()
+
+
 async def _watch(demo: DemoCluster, name: str) -> Any:
     """A connection on which an agent streams, seen to be alive by its first frame."""
+    connection, process, _ = await _agent(demo, name)
+    async with asyncio.timeout(DEADLINE_S):
+        assert await process.stdout.readline()
+    return connection
+
+
+async def _agent(
+    demo: DemoCluster, name: str, deadline_s: float = 5.0
+) -> tuple[Any, Any, AgentConfig]:
+    """Connection, process and config of an agent that was started to watch."""
     from probes.ssh import asyncssh
 
     target = node(demo, name)
@@ -230,10 +276,21 @@ async def _watch(demo: DemoCluster, name: str) -> Any:
         known_hosts=demo.inventory.known_hosts[0], config=None,
     )  # fmt: skip
     process = await connection.create_process(remote_command(target), encoding=None)
-    process.stdin.write(payload(AgentConfig(mode="watch", root=target.root)))
-    async with asyncio.timeout(DEADLINE_S):
-        assert await process.stdout.readline()
-    return connection
+    config = AgentConfig(mode="watch", root=target.root, deadline_s=deadline_s)
+    process.stdin.write(payload(config))
+    return connection, process, config
+
+
+def exist(*paths: Path) -> list[bool]:
+    return [path.exists() for path in paths]
+
+
+def _alive(pid: int) -> bool:
+    """Whether it runs: an orphan that pid 1 has not reaped yet is dead."""
+    try:
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def _mentioning(directory: Path) -> list[int]:
@@ -247,14 +304,21 @@ def _mentioning(directory: Path) -> list[int]:
 
 HOST = """
 import asyncio, json, sys, tempfile
+from pathlib import Path
+from console.demo import scratch
+from console.demo.scenario import Fault
 from tests.demo.test_cluster import _watch, scenario
 from console.demo.cluster import DemoCluster
 
 async def main():
-    tempfile.tempdir = sys.argv[1]
-    async with DemoCluster(scenario=scenario()) as demo:
+    tempfile.tempdir, scratch.MEMORY = sys.argv[1] + "/tmp", Path(sys.argv[1] + "/shm")
+    hang = Fault(node="d1", kind="driver_hang", gpu=1)
+    async with DemoCluster(scenario=scenario(hang)) as demo:
         clients = [await _watch(demo, name) for name in ("d1", "d2")]
-        print(json.dumps([str(demo.directory), demo.pids]), flush=True)
+        clients += [await clients[0].create_process(c) for c in ("nvidia-smi", "exec sleep 600")]
+        while len(demo.pids) < 4:
+            await asyncio.sleep(0.05)
+        print(json.dumps([str(demo.directory), str(demo.trees), demo.pids]), flush=True)
         await asyncio.sleep(600)
 
 asyncio.run(main())
@@ -262,25 +326,27 @@ asyncio.run(main())
 
 
 async def test_kill_9_of_the_host_leaves_no_process_and_the_next_start_cleans_up(
-    tmp_path: Path,
+    tmp_path: Path, lab: Lab
 ) -> None:
+    lab.programs("setpriv", "setpriv", package="util-linux")
     host = await asyncio.create_subprocess_exec(
         sys.executable, "-c", HOST, str(tmp_path), stdout=subprocess.PIPE
     )
     assert host.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
         told = json.loads(await host.stdout.readline())
-    directory, pids = Path(told[0]), told[1]
-    assert len(pids) == 2
-    assert len(_mentioning(directory)) >= 2
-    assert scratch.remove_stale() == [], "a living demo keeps its directory"
+    directory, trees, pids = Path(told[0]), Path(told[1]), told[2]
+    assert len(pids) == 4
+    assert all(_alive(pid) for pid in pids)
+    assert len(_mentioning(trees)) >= 3
+    assert scratch.remove_stale(directory.parent) == [], "a living demo keeps its directory"
     os.kill(host.pid, signal.SIGKILL)
     await host.wait()
-    await until(lambda: not _mentioning(directory), "the agents are gone")
-    assert not any(psutil.pid_exists(pid) for pid in pids)
-    assert directory.exists()
+    await until(lambda: not any(_alive(pid) for pid in pids), "all four leaders are gone")
+    await until(lambda: not _mentioning(trees), "all others are gone")
+    assert exist(directory, trees) == [True, True]
     async with DemoCluster(scenario=scenario()):
-        assert not directory.exists()
+        assert exist(directory, trees) == [False, False]
 
 
 def test_strangers_are_not_removed(tmp_path: Path) -> None:
@@ -293,7 +359,7 @@ def test_strangers_are_not_removed(tmp_path: Path) -> None:
     old = tmp_path / f"{scratch.PREFIX}old"
     old.mkdir()
     os.utime(old, (1, 1))
-    assert scratch.remove_stale() == [old]
+    assert scratch.remove_stale(tmp_path) == [old]
     assert target.is_dir()
     assert young.is_dir()
 

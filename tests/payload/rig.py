@@ -86,11 +86,13 @@ class AgentProcess:
                 self.process.wait(WAIT_S)
             except subprocess.TimeoutExpired:
                 self.process.kill()
+        self.process.wait(WAIT_S)
+        for thread in self._threads:
+            thread.join(WAIT_S)
         for stream in (self.process.stdin, self.process.stdout, self.process.stderr):
             assert stream is not None
             with contextlib.suppress(OSError):
                 stream.close()
-        self.process.wait(WAIT_S)
 
     def start_reading(self) -> None:
         """For a test that began without a reader."""

@@ -352,7 +352,10 @@ def test_the_binding_is_not_even_compiled_without_a_library() -> None:
     modules = probe("""
 import sys
 def collect(ctx):
-    ctx.nvml and ctx.nvml.found
+    try:
+        ctx.nvml.gpus()
+    except Exception as error:
+        assert error.rc == 12, error
     return {"": {"pynvml": "pynvml" in sys.modules, "psutil": "psutil" in sys.modules}}, []
 """)
     with AgentProcess(config(mode="pass", extra={"testing": modules})) as agent:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -13,17 +15,16 @@ from tests.slurm.lab import PATH, SlurmLab
 
 
 @pytest.fixture(scope="session")
-def _slurm_lab(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SlurmLab]:
+def _slurm_lab(lab: Lab) -> Iterator[SlurmLab]:
     lab.slurm()
-    root = tmp_path_factory.mktemp("slurm")
-    for folder in (root, *root.parents[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)  # an ordinary user must reach slurm.conf
-    slurm = SlurmLab(root, nodes=4)
-    try:
-        slurm.up()
-        yield slurm
-    finally:
-        slurm.down()
+    # Not below pytest's own folder: it is closed to the ordinary user who must read slurm.conf.
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as root:
+        slurm = SlurmLab(Path(root), nodes=4)
+        try:
+            slurm.up()
+            yield slurm
+        finally:
+            slurm.down()
 
 
 @pytest.fixture

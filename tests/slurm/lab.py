@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import random
 import signal
 import socket
 import subprocess
@@ -54,12 +55,15 @@ SchedulerParameters=bf_interval=1,sched_interval=1
 
 
 def free_ports(count: int) -> list[int]:
-    """Loopback ports nobody listens on just now."""
-    with contextlib.ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for sock in sockets:
-            sock.bind(("127.0.0.1", 0))
-        return [sock.getsockname()[1] for sock in sockets]
+    """Ports nobody listens on just now, below those that the kernel gives to clients."""
+    ports: list[int] = []
+    candidates = random.sample(range(20_000, 32_000), 2_000)
+    while len(ports) < count:
+        with socket.socket() as sock, contextlib.suppress(OSError):
+            sock.bind(("0.0.0.0", candidates[-1]))
+            ports.append(candidates[-1])
+        candidates.pop()
+    return ports
 
 
 def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
 
 import pytest
 
+from inventory.errors import SchedulerError
+from inventory.run import Completed, LocalRun
 from inventory.scheduler import STATES, Job
+from inventory.slurm import Slurm
+from inventory.slurm_errors import command_failed, is_about_all
 from inventory.slurm_judge import judge_drain, judge_resume
 from inventory.slurm_state import SlurmState, parse_state
 from inventory.slurm_text import (
@@ -27,6 +31,11 @@ CASES = Path(__file__).parent.parent / "data" / "cases"
 def case(name: str) -> str:
     """Input of a field case."""
     return (CASES / f"{name}.txt").read_text()
+
+
+def answer(rc: int, out: str = "", err: str = "") -> Completed:
+    """What a finished scontrol left behind."""
+    return Completed(argv=("scontrol",), rc=rc, stdout=out, stderr=err)
 
 
 def nodes_of(name: str) -> dict[str, SlurmNode]:
@@ -223,3 +232,57 @@ def test_jobs() -> None:
     end = datetime(2026, 3, 3, 4, 5, 6).timestamp()  # noqa: DTZ001
     first = Job(id="7_3", user="al", name="odd name", nodes=2, end_at=end)
     assert jobs == {"n1": [first], "n2": [first, Job(id="8", user="bo", name="x [31m")]}
+
+
+def test_commands_are_argv_that_slurms_host_lists_take() -> None:
+    slurm = Slurm(LocalRun())
+    names = ["n2-ib", "n1-ib", "gpu10", "gpu9", "r1n1", "r2n1", "gpu9"]
+    where = "NodeName=gpu[9-10],r1n1,r2n1,n1-ib,n2-ib"
+    assert slurm.resume_commands(names) == [("scontrol", "update", where, "State=RESUME")]
+    assert slurm.drain_commands(names, " xid 79\n--help ") == [
+        ("scontrol", "update", where, "State=DRAIN", "Reason=gpuconsole: xid 79 --help")
+    ]
+    (argv,) = Slurm(LocalRun(), cluster="east").resume_commands(["n1"])
+    assert argv == ("scontrol", "-M", "east", "update", "NodeName=n1", "State=RESUME")
+    many = [f"gpu{i:05}" for i in range(2500)]
+    assert [argv[2] for argv in slurm.resume_commands(many)] == [
+        "NodeName=gpu[00000-00999]",
+        "NodeName=gpu[01000-01999]",
+        "NodeName=gpu[02000-02499]",
+    ]
+    assert slurm.drain_commands([], "x") == []
+
+
+@pytest.mark.parametrize(
+    ("done", "message", "about_all"),
+    [
+        (answer(1, err="Unable to contact slurm controller (connect failure)\n"),
+         "slurmctld does not answer", True),
+        (answer(1, err="slurm_load_node error: Socket timed out on send/recv operation\n"),
+         "slurmctld does not answer in time", True),
+        (answer(1, err="sinfo: error: Munge encode failed: Failed to access socket\nslurm_load"
+                       " error: Protocol authentication error\n"), "munge does not answer", True),
+        (answer(1, err="slurm_update error: Invalid user id\n"), "not permitted", True),
+        (answer(1, err="slurm_update error: Access/permission denied\n"), "not permitted", True),
+        (answer(1, err="slurm_update error: Invalid node name specified\n"), "know a node", False),
+        (answer(1, out="Node nope not found\n"), "Node nope not found", False),
+        (answer(1), "exit status 1 without a word", False),
+        (answer(1, err="new \x1b[31mtrouble\n"), "scontrol: new  [31mtrouble", False),
+    ],
+)  # fmt: skip
+def test_what_slurm_says_when_it_fails(done: Completed, message: str, about_all: bool) -> None:
+    error = command_failed(done)
+    assert message in str(error)
+    assert str(error).isprintable()
+    assert is_about_all(error) is about_all
+
+
+@pytest.mark.parametrize("out", ["", "No nodes in the system\n", "garbage\0\n"])
+async def test_an_answer_without_nodes_is_an_error(out: str) -> None:
+    async def run(argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
+        return answer(0, out=out)
+
+    with pytest.raises(SchedulerError, match="Slurm names no nodes"):
+        await Slurm(run).allocations()
+    with pytest.raises(SchedulerError, match="Slurm names no nodes"):
+        await Slurm(run).inventory()

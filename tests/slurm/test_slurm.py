@@ -124,8 +124,10 @@ async def test_foreign_drain_is_refused_and_kept_with_override(
     assert last(told, "n1").phase == "done"
     kept = "gpuconsole: xid 94 (kept from root: bad DIMM, part ordered)"
     assert reason_of(cluster, "n1") == kept
-    # It is still the other person's drain: a second reason keeps it, a plain resume refuses.
-    await steps(slurm.drain(["n1"], "xid 95"))
+    # It is still the other person's drain: only override writes again, and keeps it again.
+    assert not (await one(slurm, "n1")).ours
+    assert last(await steps(slurm.drain(["n1"], "xid 95")), "n1").phase == "refused"
+    await steps(slurm.drain(["n1"], "xid 95", override=True))
     assert reason_of(cluster, "n1") == kept.replace("94", "95")
     refused = await steps(slurm.resume(["n1"]))
     assert [s.phase for s in refused] == ["refused"]
@@ -244,7 +246,15 @@ async def test_reasons_of_others_are_read_whole(
 
 @pytest.mark.parametrize(
     "written",
-    ['"quoted"', "two\nlines\r\x1b[31m", "State=IDLE NodeName=n4", "é ✓ | x", "--help", "x" * 5000],
+    [
+        '"quoted"',
+        "two\nlines\r\x1b[31m",
+        "State=IDLE NodeName=n4",
+        "é ✓ | x",
+        "--help",
+        "x" * 5000,
+        "a [b@c] d",
+    ],
 )
 async def test_our_reason_is_one_marked_line(cluster: SlurmLab, slurm: Slurm, written: str) -> None:
     told = await steps(slurm.drain(["n3"], written))
@@ -254,6 +264,7 @@ async def test_our_reason_is_one_marked_line(cluster: SlurmLab, slurm: Slurm, wr
     assert reason.startswith("gpuconsole: ")
     assert len(reason) <= 220
     assert reason.isprintable()
+    assert not set(reason) & set('[]"')
     expected = f"Reason={reason}"
     assert [s.command[-1] for s in told if s.phase == "write"] == [expected]
     assert cluster.words() == {"n1": "idle", "n2": "idle", "n3": "drained", "n4": "idle"}
@@ -267,12 +278,13 @@ async def test_lost_slurmd_is_not_responding(cluster: SlurmLab, slurm: Slurm) ->
     assert (lost.state, lost.responding) == ("down", False)
     assert lost.reason == "Not responding"
     assert (await one(slurm, "n1")).responding
-    # Slurm's own reason is not ours to lose either.
+    # Nobody drained it, so it is not ours to resume; but it may be drained.
+    assert last(await steps(slurm.resume(["n4"])), "n4").phase == "refused"
     told = await steps(slurm.drain(["n4"], "dead"))
-    assert last(told, "n4").phase == "refused"
-    told = await steps(slurm.drain(["n4"], "dead", override=True))
     assert last(told, "n4").phase == "done"
-    assert "(kept from slurm: Not responding)" in reason_of(cluster, "n4").replace("root", "slurm")
+    assert reason_of(cluster, "n4") == "gpuconsole: dead"
+    dead = await one(slurm, "n4")
+    assert (dead.state, dead.raw.split("+")[0], dead.responding) == ("drained", "DOWN", False)
 
 
 async def test_source_names_nodes_gpus_and_roles(cluster: SlurmLab, run: LocalRun) -> None:

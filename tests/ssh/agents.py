@@ -54,5 +54,3 @@ class Agents:
         self._count += 1
         text = PREAMBLE.format(python="/usr/bin/python3") + textwrap.dedent(body)
         return self._lab.script(f"agent-{self._count}", text)
-
-

@@ -8,6 +8,7 @@ otherwise the account that runs the tests is used.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import pwd
 import random
@@ -24,6 +25,7 @@ from inventory.node import Inventory, Node
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") or "sshd"
 PREPARE_S = 10.0
+_NUMBERS = itertools.count()
 
 
 def free_port(address: str = "127.0.0.1") -> int:
@@ -72,6 +74,16 @@ def children(pid: int) -> list[int]:
         for child in parents.get(todo.pop(), []):
             found.append(child)
             todo.append(child)
+    return found
+
+
+def processes_of(uid: int) -> list[int]:
+    """Processes of one account."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError):
+            if entry.name.isdigit() and entry.stat().st_uid == uid:
+                found.append(int(entry.name))
     return found
 
 
@@ -144,10 +156,25 @@ class Lab:
 
     def add_user(self, shell: str) -> str:
         """A new account with this login shell and an empty home; only as root."""
-        name = f"gcl{os.getpid()}x{len(self.users)}"
+        name = f"gcl{os.getpid()}x{next(_NUMBERS)}"
         home = self.folder / f"home-{name}"
-        argv = ["useradd", "-M", "-d", str(home), "-s", shell, "-p", "*", "-K", "MAIL_DIR=/nonexistent"]
-        subprocess.run([*argv, name], check=True, capture_output=True)
+        argv = [
+            "useradd",
+            "-M",
+            "-d",
+            str(home),
+            "-s",
+            shell,
+            "-p",
+            "*",
+            "-K",
+            "MAIL_DIR=/nonexistent",
+        ]
+        # Another test run may hold the lock on /etc/passwd for a moment: status 1.
+        wait_for(
+            lambda: subprocess.run([*argv, name], check=False, capture_output=True).returncode == 0,
+            what=f"useradd {name}",
+        )
         self.users.append(name)
         home.mkdir(mode=0o755)
         account = pwd.getpwnam(name)
@@ -177,16 +204,35 @@ class Lab:
         key = key or self.keygen(self.folder / f"host-{name}", kind)
         lines = [extra, f"Port {self.port}", f"ListenAddress {address}", f"HostKey {key}"]
         if certificate is not None:
-            self.run("ssh-keygen", "-q", "-s", "host_ca", "-h", "-I", name, "-n", certificate,
-                     "-V", "-5m:+1d", f"{key}.pub")  # fmt: skip
+            self.run(
+                "ssh-keygen",
+                "-q",
+                "-s",
+                "host_ca",
+                "-h",
+                "-I",
+                name,
+                "-n",
+                certificate,
+                "-V",
+                "-5m:+1d",
+                f"{key}.pub",
+            )
             lines.append(f"HostCertificate {key}-cert.pub")
         (self.folder / "authorized").write_text((self.folder / "id.pub").read_text())
         (self.folder / "authorized").chmod(0o644)
         lines += [
-            "PidFile none", "UsePAM no", "PasswordAuthentication no", "UseDNS no",
-            "KbdInteractiveAuthentication no", "StrictModes no", "PrintMotd no", "LogLevel VERBOSE",
-            f"AuthorizedKeysFile {self.folder}/authorized", f"TrustedUserCAKeys {self.folder}/user_ca.pub",
-        ]  # fmt: skip
+            "PidFile none",
+            "UsePAM no",
+            "PasswordAuthentication no",
+            "UseDNS no",
+            "KbdInteractiveAuthentication no",
+            "StrictModes no",
+            "PrintMotd no",
+            "LogLevel VERBOSE",
+            f"AuthorizedKeysFile {self.folder}/authorized",
+            f"TrustedUserCAKeys {self.folder}/user_ca.pub",
+        ]
         conf = self.folder / f"{name}.conf"
         conf.write_text("\n".join(lines) + "\n")
         log = self.folder / f"{name}.log"
@@ -208,7 +254,9 @@ class Lab:
 
     def ca_line(self) -> str:
         """known_hosts line that trusts the lab's host CA for everything."""
-        return "@cert-authority * " + " ".join((self.folder / "host_ca.pub").read_text().split()[:2])
+        return "@cert-authority * " + " ".join(
+            (self.folder / "host_ca.pub").read_text().split()[:2]
+        )
 
     def known_hosts(self, *lines: str, name: str = "known_hosts") -> Path:
         """A known_hosts file: the plain key of every server, or the given lines."""
@@ -246,5 +294,8 @@ class Lab:
         for server in self.servers.values():
             server.stop()
         for user in self.users:
-            subprocess.run(["userdel", user], check=False, capture_output=True)
+            for pid in processes_of(pwd.getpwnam(user).pw_uid):
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            subprocess.run(["userdel", "-f", user], check=False, capture_output=True)
         shutil.rmtree(self.folder, ignore_errors=True)

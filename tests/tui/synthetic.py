@@ -300,3 +300,22 @@ def _with_fault(name: str, events: list[Event], at: float) -> list[Event]:
     if name == "gpu050":
         return changed(events, "infiniband", "mlx5_4/1", state=1, state_text="DOWN", phys_state=3, phys_text="Disabled")
     return events
+
+
+def hostile_processes(name: str, at: float, text: str) -> Sample:
+    """A process table in which every word is `text`."""
+    row: dict[str, Scalar] = {
+        "gpu": pci(0), "pid": 1, "user": text, "command": text, "job": text, "rank": text, "state": text,
+    }  # fmt: skip
+    return Sample(node=name, probe="processes", at=at, clock=at - NOW + 1000, rows=[row])
+
+
+def hostile_hello(name: str, at: float, text: str) -> Sample:
+    """A hello in which every word is `text`."""
+    values: dict[str, Scalar] = {"host": text, "os": text, "kernel": text, "missing.psutil": text}
+    return Sample(node=name, probe="hello", at=at, clock=at - NOW + 1000, values=values)
+
+
+def hostile_status(name: str, at: float, text: str) -> NodeStatus:
+    """A refusal that quotes `text`."""
+    return NodeStatus(node=name, at=at, state=NodeState.UNREACHABLE, reason="refused", text=text, hint=text)

@@ -100,9 +100,9 @@ def test_columns_fill_the_width_and_never_overflow(width: int, wide: bool) -> No
 
 
 def test_more_width_never_costs_a_column() -> None:
-    """Widening the terminal only adds."""
+    """From the smallest supported terminal on, widening only adds."""
     before: set[str] = set()
-    for width in range(40, 119):
+    for width in range(60, 119):
         now = {column.name for column in view.columns(width, NAMES)}
         assert before <= now
         before = now

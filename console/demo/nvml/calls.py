@@ -5,12 +5,28 @@ Signatures, structures and value types: nvml.h, API 13, as NVIDIA's binding decl
 """
 
 from .fields import get_field_values
+from .shapes import (
+    ARGUMENT_VERSION_MISMATCH,
+    INSUFFICIENT_SIZE,
+    INVALID_ARGUMENT,
+    NOT_SUPPORTED,
+    SUCCESS,
+    item,
+    number,
+    out,
+    pair,
+    text,
+    whole_gpu_only,
+)
 
-SUCCESS = 0
-INVALID_ARGUMENT = 2
-NOT_SUPPORTED = 3
-INSUFFICIENT_SIZE = 7
-ARGUMENT_VERSION_MISMATCH = 25
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Optional
+
+    from .state import Gpu
+
+    Raw = Dict[str, Any]
+    Call = Callable[..., int]
 
 MIB = 1 << 20
 NO_INSTANCE = 0xFFFFFFFF
@@ -26,78 +42,7 @@ THRESHOLDS = {0: 5, 1: 2, 2: 8, 3: 0}
 """Shutdown, slowdown, memory and operating limit above temp_max: 92, 89, 95 and 87 on Hopper."""
 
 
-def out(argument):
-    """The object behind byref(), a pointer or an array."""
-    if hasattr(argument, "_obj"):
-        return argument._obj
-    return argument.contents if hasattr(argument, "contents") else argument
-
-
-def _number(key, scale=1):
-    """A call with one output: a key of the entry, times `scale`."""
-
-    def call(gpu, *args):
-        value = gpu.get(key)
-        if value is None:
-            return NOT_SUPPORTED
-        out(args[-1]).value = int(value * scale)
-        return SUCCESS
-
-    return call
-
-
-def _item(key, position):
-    """A call with one output: an item of a list."""
-
-    def call(gpu, *args):
-        value = gpu.get(key)
-        if value is None:
-            return NOT_SUPPORTED
-        out(args[-1]).value = int(value[position])
-        return SUCCESS
-
-    return call
-
-
-def _pair(key):
-    """Current and pending mode."""
-
-    def call(gpu, current, pending):
-        value = gpu.get(key)
-        if value is None:
-            return NOT_SUPPORTED
-        out(current).value = out(pending).value = int(value)
-        return SUCCESS
-
-    return call
-
-
-def _text(read):
-    """A string into (buffer, length)."""
-
-    def call(source, buffer, length):
-        value = read(source)
-        if value is None:
-            return NOT_SUPPORTED
-        raw = str(value).encode()
-        if len(raw) >= int(getattr(length, "value", length)):
-            return INSUFFICIENT_SIZE
-        out(buffer).value = raw
-        return SUCCESS
-
-    return call
-
-
-def _whole_gpu_only(call):
-    """Not supported on the parent device in MIG mode."""
-
-    def guarded(gpu, *args):
-        return NOT_SUPPORTED if gpu.get("mig") else call(gpu, *args)
-
-    return guarded
-
-
-def _utilisation(gpu, argument):
+def _utilisation(gpu: "Gpu", argument: "Any") -> "int":
     if gpu.get("util") is None:
         return NOT_SUPPORTED
     rates = out(argument)
@@ -105,13 +50,13 @@ def _utilisation(gpu, argument):
     return SUCCESS
 
 
-def _memory(gpu):
+def _memory(gpu: "Gpu") -> "Optional[List[int]]":
     """Total, used and reserved bytes; None when not supported."""
     sizes = [gpu.get(key) for key in ("mem_total_mib", "mem_used_mib", "mem_reserved_mib")]
     return None if None in sizes else [int(size * MIB) for size in sizes]
 
 
-def _memory_v1(gpu, argument):
+def _memory_v1(gpu: "Gpu", argument: "Any") -> "int":
     sizes = _memory(gpu)
     if sizes is None:
         return NOT_SUPPORTED
@@ -121,7 +66,7 @@ def _memory_v1(gpu, argument):
     return SUCCESS
 
 
-def _memory_v2(gpu, argument):
+def _memory_v2(gpu: "Gpu", argument: "Any") -> "int":
     memory, sizes = out(argument), _memory(gpu)
     if memory.version != MEMORY_V2:
         return ARGUMENT_VERSION_MISMATCH
@@ -132,7 +77,7 @@ def _memory_v2(gpu, argument):
     return SUCCESS
 
 
-def _pci_info(gpu, argument):
+def _pci_info(gpu: "Gpu", argument: "Any") -> "int":
     domain, bus, rest = gpu.pci.split(":")
     info = out(argument)
     info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest[:2], 16)
@@ -143,7 +88,7 @@ def _pci_info(gpu, argument):
     return SUCCESS
 
 
-def _temperature_v(gpu, argument):
+def _temperature_v(gpu: "Gpu", argument: "Any") -> "int":
     reading = out(argument)
     if reading.version != TEMPERATURE_V1:
         return ARGUMENT_VERSION_MISMATCH
@@ -153,7 +98,7 @@ def _temperature_v(gpu, argument):
     return SUCCESS
 
 
-def _margin(gpu, argument):
+def _margin(gpu: "Gpu", argument: "Any") -> "int":
     reading = out(argument)
     if reading.version != MARGIN_V1:
         return ARGUMENT_VERSION_MISMATCH
@@ -163,7 +108,7 @@ def _margin(gpu, argument):
     return SUCCESS
 
 
-def _threshold(gpu, kind, argument):
+def _threshold(gpu: "Gpu", kind: "Any", argument: "Any") -> "int":
     above = THRESHOLDS.get(int(kind.value))
     if above is None or gpu.get("temp_max") is None:
         return NOT_SUPPORTED
@@ -171,21 +116,21 @@ def _threshold(gpu, kind, argument):
     return SUCCESS
 
 
-def _clock(sm_key, mem_key):
-    def call(gpu, kind, argument):
-        return _number(mem_key if int(kind.value) == CLOCK_MEM else sm_key)(gpu, argument)
+def _clock(sm_key: "str", mem_key: "str") -> "Call":
+    def call(gpu: "Gpu", kind: "Any", argument: "Any") -> "int":
+        return number(mem_key if int(kind.value) == CLOCK_MEM else sm_key)(gpu, argument)
 
     return call
 
 
-def _ecc_total(gpu, error, span, argument):
+def _ecc_total(gpu: "Gpu", error: "Any", span: "Any", argument: "Any") -> "int":
     if not gpu.get("ecc"):
         return NOT_SUPPORTED
     key = "ecc_%s_%s" % ("agg" if span.value else "vol", "ue" if error.value else "ce")
-    return _number(key)(gpu, argument)
+    return number(key)(gpu, argument)
 
 
-def _remapped(gpu, *arguments):
+def _remapped(gpu: "Gpu", *arguments: "Any") -> "int":
     rows = gpu.get("remap")
     if rows is None:
         return NOT_SUPPORTED
@@ -194,8 +139,8 @@ def _remapped(gpu, *arguments):
     return SUCCESS
 
 
-def _link(key):
-    def call(gpu, link, argument):
+def _link(key: "str") -> "Call":
+    def call(gpu: "Gpu", link: "Any", argument: "Any") -> "int":
         if gpu.get("links") is None:
             return NOT_SUPPORTED
         if int(getattr(link, "value", link)) >= gpu.get("links"):
@@ -206,12 +151,12 @@ def _link(key):
     return call
 
 
-def _link_errors(gpu, link, counter, argument):
+def _link_errors(gpu: "Gpu", link: "Any", counter: "Any", argument: "Any") -> "int":
     key = {0: "replays", 1: "recoveries", 2: "crc"}.get(int(getattr(counter, "value", counter)))
     return NOT_SUPPORTED if key is None else _link(key)(gpu, link, argument)
 
 
-def _fabric(gpu, argument):
+def _fabric(gpu: "Gpu", argument: "Any") -> "int":
     info, fabric = out(argument), gpu.get("fabric")
     if getattr(info, "version", FABRIC_VERSIONS[0]) not in FABRIC_VERSIONS:
         return ARGUMENT_VERSION_MISMATCH
@@ -223,7 +168,7 @@ def _fabric(gpu, argument):
     return SUCCESS
 
 
-def _processes(gpu, count, array):
+def _processes(gpu: "Gpu", count: "Any", array: "Any") -> "int":
     found = gpu.get("procs")
     if found is None:
         return NOT_SUPPORTED
@@ -238,66 +183,66 @@ def _processes(gpu, count, array):
     return SUCCESS
 
 
-def _no_processes(gpu, count, array):
+def _no_processes(gpu: "Gpu", count: "Any", array: "Any") -> "int":
     out(count).value = 0
     return SUCCESS
 
 
-def _count(raw, argument):
+def _count(raw: "Raw", argument: "Any") -> "int":
     out(argument).value = len(raw.get("gpus", []))
     return SUCCESS
 
 
-def _cuda(raw, argument):
+def _cuda(raw: "Raw", argument: "Any") -> "int":
     out(argument).value = int(raw.get("cuda", 13000))
     return SUCCESS
 
 
-SYSTEM = {
+SYSTEM: "Dict[str, Call]" = {
     "nvmlDeviceGetCount_v2": _count,
-    "nvmlSystemGetDriverVersion": _text(lambda raw: raw.get("driver", "580.95.05")),
-    "nvmlSystemGetNVMLVersion": _text(lambda raw: raw.get("nvml", "13.580.95.05")),
+    "nvmlSystemGetDriverVersion": text(lambda raw: raw.get("driver", "580.95.05")),
+    "nvmlSystemGetNVMLVersion": text(lambda raw: raw.get("nvml", "13.580.95.05")),
     "nvmlSystemGetCudaDriverVersion": _cuda,
     "nvmlSystemGetCudaDriverVersion_v2": _cuda,
 }
 """Calls about the node."""
 
-DEVICE = {
-    "nvmlDeviceGetName": _text(lambda gpu: gpu.get("name")),
-    "nvmlDeviceGetUUID": _text(lambda gpu: gpu.uuid()),
-    "nvmlDeviceGetSerial": _text(lambda gpu: gpu.serial()),
-    "nvmlDeviceGetVbiosVersion": _text(lambda gpu: gpu.get("vbios")),
+DEVICE: "Dict[str, Call]" = {
+    "nvmlDeviceGetName": text(lambda gpu: gpu.get("name")),
+    "nvmlDeviceGetUUID": text(lambda gpu: gpu.uuid()),
+    "nvmlDeviceGetSerial": text(lambda gpu: gpu.serial()),
+    "nvmlDeviceGetVbiosVersion": text(lambda gpu: gpu.get("vbios")),
     "nvmlDeviceGetIndex": lambda gpu, argument: _set(argument, gpu.index),
     "nvmlDeviceGetMinorNumber": lambda gpu, argument: _set(argument, gpu.minor()),
     "nvmlDeviceGetPciInfo_v3": _pci_info,
-    "nvmlDeviceGetUtilizationRates": _whole_gpu_only(_utilisation),
+    "nvmlDeviceGetUtilizationRates": whole_gpu_only(_utilisation),
     "nvmlDeviceGetMemoryInfo": _memory_v1,
     "nvmlDeviceGetMemoryInfo_v2": _memory_v2,
-    "nvmlDeviceGetTemperature": _number("temp"),
+    "nvmlDeviceGetTemperature": number("temp"),
     "nvmlDeviceGetTemperatureV": _temperature_v,
     "nvmlDeviceGetTemperatureThreshold": _threshold,
     "nvmlDeviceGetMarginTemperature": _margin,
-    "nvmlDeviceGetPowerUsage": _number("power_w", 1000),
-    "nvmlDeviceGetEnforcedPowerLimit": _number("power_limit_w", 1000),
-    "nvmlDeviceGetPowerManagementLimit": _number("power_limit_w", 1000),
-    "nvmlDeviceGetPowerManagementDefaultLimit": _number("power_limit_w", 1000),
+    "nvmlDeviceGetPowerUsage": number("power_w", 1000),
+    "nvmlDeviceGetEnforcedPowerLimit": number("power_limit_w", 1000),
+    "nvmlDeviceGetPowerManagementLimit": number("power_limit_w", 1000),
+    "nvmlDeviceGetPowerManagementDefaultLimit": number("power_limit_w", 1000),
     "nvmlDeviceGetClockInfo": _clock("sm_mhz", "mem_mhz"),
     "nvmlDeviceGetMaxClockInfo": _clock("sm_max_mhz", "mem_max_mhz"),
-    "nvmlDeviceGetPerformanceState": _number("pstate"),
-    "nvmlDeviceGetCurrentClocksEventReasons": _number("reasons"),
-    "nvmlDeviceGetCurrentClocksThrottleReasons": _number("reasons"),
-    "nvmlDeviceGetPersistenceMode": _number("persistence"),
-    "nvmlDeviceGetMigMode": _pair("mig"),
-    "nvmlDeviceGetEccMode": _pair("ecc"),
+    "nvmlDeviceGetPerformanceState": number("pstate"),
+    "nvmlDeviceGetCurrentClocksEventReasons": number("reasons"),
+    "nvmlDeviceGetCurrentClocksThrottleReasons": number("reasons"),
+    "nvmlDeviceGetPersistenceMode": number("persistence"),
+    "nvmlDeviceGetMigMode": pair("mig"),
+    "nvmlDeviceGetEccMode": pair("ecc"),
     "nvmlDeviceGetTotalEccErrors": _ecc_total,
-    "nvmlDeviceGetRemappedRows": _whole_gpu_only(_remapped),
-    "nvmlDeviceGetCurrPcieLinkGeneration": _item("pcie", 0),
-    "nvmlDeviceGetMaxPcieLinkGeneration": _item("pcie", 1),
-    "nvmlDeviceGetCurrPcieLinkWidth": _item("pcie", 2),
-    "nvmlDeviceGetMaxPcieLinkWidth": _item("pcie", 3),
-    "nvmlDeviceGetPcieReplayCounter": _number("pcie_replays"),
-    "nvmlDeviceGetNvLinkState": _whole_gpu_only(_link("up")),
-    "nvmlDeviceGetNvLinkErrorCounter": _whole_gpu_only(_link_errors),
+    "nvmlDeviceGetRemappedRows": whole_gpu_only(_remapped),
+    "nvmlDeviceGetCurrPcieLinkGeneration": item("pcie", 0),
+    "nvmlDeviceGetMaxPcieLinkGeneration": item("pcie", 1),
+    "nvmlDeviceGetCurrPcieLinkWidth": item("pcie", 2),
+    "nvmlDeviceGetMaxPcieLinkWidth": item("pcie", 3),
+    "nvmlDeviceGetPcieReplayCounter": number("pcie_replays"),
+    "nvmlDeviceGetNvLinkState": whole_gpu_only(_link("up")),
+    "nvmlDeviceGetNvLinkErrorCounter": whole_gpu_only(_link_errors),
     "nvmlDeviceGetGpuFabricInfo": _fabric,
     "nvmlDeviceGetGpuFabricInfoV": _fabric,
     "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
@@ -317,6 +262,6 @@ IDENTITY = frozenset((
 """Answered by the library itself: they do not hang when the card does."""
 
 
-def _set(argument, value):
+def _set(argument: "Any", value: "Any") -> "int":
     out(argument).value = int(value)
     return SUCCESS

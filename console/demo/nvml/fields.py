@@ -6,6 +6,12 @@ Ids and their types: nvml.h, NVML_FI_DEV_*. What is neither known here nor named
 
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from .state import Gpu
+
 SUCCESS = 0
 INVALID_ARGUMENT = 2
 NOT_SUPPORTED = 3
@@ -24,7 +30,7 @@ LIMITS = {193: -5, 194: -2, 195: 0, 196: 0}
 UINTS = frozenset((1, 82, 90, 91, 94, 142, 143, 144, 145, 164, 165, 185, 186, 190, 230))
 
 
-def get_field_values(gpu, count, values):
+def get_field_values(gpu: "Gpu", count: "Any", values: "Any") -> "int":
     """Fill `count` nvmlFieldValue_t; the call as a whole succeeds whatever the fields say."""
     count = int(getattr(count, "value", count))
     array = values._obj if hasattr(values, "_obj") else values
@@ -36,10 +42,11 @@ def get_field_values(gpu, count, values):
     return SUCCESS
 
 
-def _fill(gpu, slot, stamp_us):
+def _fill(gpu: "Gpu", slot: "Any", stamp_us: "int") -> "None":
     value = gpu.field(slot.fieldId, slot.scopeId)
     if value is None:
         value = _known(gpu, int(slot.fieldId), int(slot.scopeId))
+        value = gpu.moved(value, "fields.%d" % slot.fieldId)
     slot.timestamp, slot.latencyUsec = stamp_us, 5
     if value is None:
         slot.nvmlReturn = NOT_SUPPORTED
@@ -51,13 +58,13 @@ def _fill(gpu, slot, stamp_us):
         setattr(slot.value, MEMBERS[slot.valueType], int(value))
 
 
-def _kind(number, value):
+def _kind(number: "int", value: "Any") -> "int":
     if value < 0 or number in LIMITS:
         return SIGNED_INT
     return UNSIGNED_INT if number in UINTS and value < 1 << 32 else UNSIGNED_LONG_LONG
 
 
-def _known(gpu, number, scope):
+def _known(gpu: "Gpu", number: "int", scope: "int") -> "Any":
     """The value of a field that follows from the rest of the entry; None: not supported."""
     if number in ECC:
         return gpu.get(ECC[number]) if gpu.get("ecc") else None
@@ -73,7 +80,7 @@ def _known(gpu, number, scope):
     return _scalar(gpu, number)
 
 
-def _link(gpu, number, scope):
+def _link(gpu: "Gpu", number: "int", scope: "int") -> "Any":
     links = None if gpu.get("mig") else gpu.get("links")
     if number == 91 or links is None:
         return links
@@ -82,7 +89,7 @@ def _link(gpu, number, scope):
     return gpu.link(scope, LINK[number]) if scope < links else "!%d" % INVALID_ARGUMENT
 
 
-def _scalar(gpu, number):
+def _scalar(gpu: "Gpu", number: "int") -> "Any":
     keys = {1: "ecc", 82: "mem_temp", 94: "pcie_replays", 230: "recovery"}
     if number in keys:
         return gpu.get(keys[number])

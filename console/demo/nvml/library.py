@@ -1,8 +1,8 @@
 """libnvidia-ml.so.1 as a Python object: what ctypes.CDLL would give, to NVIDIA's own binding.
 
-Functions are fetched by C name (attribute or item) and called with the arguments the binding passes:
-handles, ctypes scalars, buffers, and byref() of the real structures, which they fill. A symbol that
-is not here, or listed in "missing", is an AttributeError, as for an old driver.
+Functions are fetched by C name (attribute or item) and called with the arguments the binding
+passes: handles, ctypes scalars, buffers, and byref() of the real structures, which they fill. A
+symbol that is not here, or listed in "missing", is an AttributeError, as for an old driver.
 """
 
 import ctypes
@@ -10,6 +10,15 @@ import time
 
 from .calls import DEVICE, IDENTITY, SYSTEM
 from .state import HANG_STEP_S, State
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, Optional
+
+    from .state import Gpu
+
+    Raw = Dict[str, Any]
+    Call = Callable[..., Any]
 
 NVML_SUCCESS = 0
 NVML_ERROR_UNINITIALIZED = 1
@@ -20,7 +29,7 @@ NVML_ERROR_GPU_IS_LOST = 15
 SONAME = "libnvidia-ml.so.1"
 
 INIT = ("nvmlInitWithFlags", "nvmlInit_v2", "nvmlInit")
-LOOK_UPS = {
+LOOK_UPS: "Dict[str, Callable[[Gpu], Any]]" = {
     "nvmlDeviceGetHandleByIndex_v2": lambda gpu: gpu.index,
     "nvmlDeviceGetHandleByPciBusId_v2": lambda gpu: gpu.pci.lower(),
     "nvmlDeviceGetHandleByUUID": lambda gpu: gpu.uuid(),
@@ -55,16 +64,16 @@ class Function:
     argtypes = None
     errcheck = None
 
-    def __init__(self, name, call):
+    def __init__(self, name: "str", call: "Call") -> "None":
         """`call` takes the arguments and returns an nvmlReturn_t (or bytes, for a string)."""
         self.__name__ = name
         self._call = call
 
-    def __call__(self, *args):
+    def __call__(self, *args: "Any") -> "Any":
         """Call it."""
         return self._call(*args)
 
-    def __repr__(self):
+    def __repr__(self) -> "str":
         """As ctypes shows its functions."""
         return "<simulated %s>" % self.__name__
 
@@ -72,16 +81,16 @@ class Function:
 class Library:
     """The library object over DIR/nvml.json."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: "str") -> "None":
         """Raises OSError, as dlopen would, when the state says that there is no library."""
         self._state = State(directory)
-        self._functions = {}
+        self._functions: "Dict[str, Function]" = {}
         self._initialised = 0
         self._name = SONAME
         if self._state.raw().get("library", True) is False:
             raise OSError("%s: cannot open shared object file: No such file or directory" % SONAME)
 
-    def __getattr__(self, name):
+    def __getattr__(self, name: "str") -> "Function":
         """A symbol; AttributeError when this driver does not export it."""
         if name.startswith("__"):
             raise AttributeError(name)
@@ -96,7 +105,7 @@ class Library:
 
     __getitem__ = __getattr__
 
-    def _find(self, name):
+    def _find(self, name: "str") -> "Optional[Call]":
         if name in INIT:
             return lambda *args: self._init(name)
         if name == "nvmlShutdown":
@@ -113,31 +122,31 @@ class Library:
 
     # ------------------------------------------------------------------ calls without a GPU
 
-    def _init(self, name):
+    def _init(self, name: "str") -> "int":
         raw = self._state.raw()
         self._wait(lambda: self._state.raw().get("hang", {}).get(name, 0))
-        rc = raw.get("rc", {}).get(name, raw.get("init_rc", NVML_SUCCESS))
+        rc = int(raw.get("rc", {}).get(name, raw.get("init_rc", NVML_SUCCESS)))
         if rc == NVML_SUCCESS:
             self._initialised += 1
         return rc
 
-    def _shutdown(self):
+    def _shutdown(self) -> "int":
         if not self._initialised:
             return NVML_ERROR_UNINITIALIZED
         self._initialised -= 1
         return NVML_SUCCESS
 
-    def _system(self, name, *args):
+    def _system(self, name: "str", *args: "Any") -> "int":
         if not self._initialised:
             return NVML_ERROR_UNINITIALIZED
         self._wait(lambda: self._state.raw().get("hang", {}).get(name, 0))
         raw = self._state.raw()
-        rc = raw.get("rc", {}).get(name, NVML_SUCCESS)
+        rc = int(raw.get("rc", {}).get(name, NVML_SUCCESS))
         return rc if rc else SYSTEM[name](raw, *args)
 
     # ------------------------------------------------------------------ calls about a GPU
 
-    def _look_up(self, name, wanted, handle):
+    def _look_up(self, name: "str", wanted: "Any", handle: "Any") -> "int":
         if not self._initialised:
             return NVML_ERROR_UNINITIALIZED
         wanted = _plain(wanted)
@@ -151,7 +160,7 @@ class Library:
         by_index = name == "nvmlDeviceGetHandleByIndex_v2"
         return NVML_ERROR_INVALID_ARGUMENT if by_index else NVML_ERROR_NOT_FOUND
 
-    def _device(self, name, handle, *args):
+    def _device(self, name: "str", handle: "Any", *args: "Any") -> "int":
         if not self._initialised:
             return NVML_ERROR_UNINITIALIZED
         number = ctypes.cast(handle, ctypes.c_void_p).value if handle else None
@@ -165,48 +174,48 @@ class Library:
             return rc
         return DEVICE[name](self._state.by_number(number) or gpu, *args)
 
-    def _obstacle(self, name, gpu):
+    def _obstacle(self, name: "str", gpu: "Gpu") -> "int":
         """Hang as long as the state says so, then its return code for the call."""
         number = self._state.number(gpu.pci)
         self._wait(lambda: _hang_s(self._state.by_number(number), name))
-        gpu = self._state.by_number(number)
-        if gpu is None:
+        now = self._state.by_number(number)
+        if now is None:
             return NVML_ERROR_GPU_IS_LOST
-        table = gpu.get("rc")
+        table = now.get("rc")
         return int(table.get(name, table.get("*", NVML_SUCCESS)))
 
-    def _wait(self, seconds):
+    def _wait(self, seconds: "Callable[[], float]") -> "None":
         """Sleep while `seconds()` asks for more than has passed; it may change its mind."""
         began = time.monotonic()
         while time.monotonic() - began < (seconds() or 0):
             time.sleep(HANG_STEP_S)
 
 
-def _hang_s(gpu, name):
+def _hang_s(gpu: "Optional[Gpu]", name: "str") -> "float":
     """Seconds a call hangs. "*" spares what the library answers from its own memory."""
     if gpu is None:
-        return 0
+        return 0.0
     table = gpu.get("hang")
     if name in table:
-        return table[name]
-    return 0 if name in IDENTITY or name in LOOK_UPS else table.get("*", 0)
+        return float(table[name])
+    return 0.0 if name in IDENTITY or name in LOOK_UPS else float(table.get("*", 0))
 
 
-def _plain(wanted):
+def _plain(wanted: "Any") -> "Any":
     """An argument as a Python number or text."""
     value = getattr(wanted, "value", wanted)
     return value.decode("ascii", "replace") if isinstance(value, bytes) else value
 
 
-def _same_address(gpu, wanted):
+def _same_address(gpu: "Gpu", wanted: "Any") -> "bool":
     """Both spellings of an address: 0000:1b:00.0 and 00000000:1B:00.0."""
     return isinstance(wanted, str) and ":" in wanted and gpu.pci == _short(wanted)
 
 
-def _short(text):
+def _short(text: "str") -> "str":
     domain, _, rest = text.lower().partition(":")
     return "%s:%s" % (domain[-4:], rest)
 
 
-def _error_string(rc):
+def _error_string(rc: "Any") -> "bytes":
     return ERRORS.get(int(getattr(rc, "value", rc)), "Unknown Error").encode()

@@ -14,6 +14,12 @@ import os
 import threading
 import time
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Optional, Tuple
+
+    Raw = Dict[str, Any]
+
 FILE = "nvml.json"
 
 PCI_BUSES = (0x1B, 0x43, 0x52, 0x61, 0x9D, 0xC3, 0xD1, 0xDF)
@@ -70,7 +76,7 @@ HANG_STEP_S = 0.05
 """How soon a hung call notices that the file no longer says so."""
 
 
-def healthy(gpus=8):
+def healthy(gpus: "int" = 8) -> "Raw":
     """A whole nvml.json of a node in good health with `gpus` H100 (at most 8)."""
     return {
         "driver": "580.95.05",
@@ -88,7 +94,7 @@ def healthy(gpus=8):
     }
 
 
-def write(directory, state):
+def write(directory: "Any", state: "Raw") -> "None":
     """Write DIR/nvml.json in one step, so that no reader sees half of it."""
     path = os.path.join(str(directory), FILE)
     part = "%s.%d" % (path, os.getpid())
@@ -100,51 +106,52 @@ def write(directory, state):
 class Gpu:
     """One entry of the file at one moment."""
 
-    def __init__(self, entry, index, age_s):
+    def __init__(self, entry: "Raw", index: "int", age_s: "float") -> "None":
         """`age_s` is how long ago the file was written."""
         self.entry = entry
         self.index = index
         self.age_s = age_s
 
     @property
-    def pci(self):
+    def pci(self) -> "str":
         """The address as written: "0000:1b:00.0"."""
-        return self.entry["pci"]
+        return str(self.entry["pci"])
 
-    def get(self, key):
+    def get(self, key: "str") -> "Any":
         """A value with its drift; None stands for "not supported"."""
         value = self.entry[key] if key in self.entry else DEFAULTS.get(key)
-        return self._drifted(value, key)
+        return self.moved(value, key)
 
-    def minor(self):
+    def minor(self) -> "int":
         """N of /dev/nvidiaN; by default the index."""
-        return self.entry.get("minor", self.index)
+        return int(self.entry.get("minor", self.index))
 
-    def uuid(self):
+    def uuid(self) -> "str":
         """By default made of the index."""
-        return self.entry.get("uuid", "GPU-aaaaaaaa-0000-4000-8000-%012x" % self.index)
+        return str(self.entry.get("uuid", "GPU-aaaaaaaa-0000-4000-8000-%012x" % self.index))
 
-    def serial(self):
+    def serial(self) -> "str":
         """By default made of the index."""
-        return self.entry.get("serial", "16509230000%02d" % self.index)
+        return str(self.entry.get("serial", "16509230000%02d" % self.index))
 
-    def link(self, number, key):
+    def link(self, number: "int", key: "str") -> "Any":
         """A link's up, mbps, crc, replays or recoveries."""
         own = self.get("link").get(str(number), {})
         value = own.get(key, LINK[key])
         if key == "mbps" and value is None:
             value = self.get("link_mbps") if self.link(number, "up") else 0
-        return self._drifted(value, "link.%d.%s" % (number, key))
+        return self.moved(value, "link.%d.%s" % (number, key))
 
-    def field(self, number, scope):
+    def field(self, number: "int", scope: "int") -> "Any":
         """What "fields" says about a field: a number, "!rc", or None when it says nothing."""
         fields = self.get("fields")
         for key in ("%d.%d" % (number, scope), str(number)):
             if key in fields:
-                return self._drifted(fields[key], "fields." + key)
+                return self.moved(fields[key], "fields." + key)
         return None
 
-    def _drifted(self, value, key):
+    def moved(self, value: "Any", key: "str") -> "Any":
+        """A value with what "drift" says about this key."""
         per_s = self.get("drift").get(key, 0) if key != "drift" else 0
         if not per_s or isinstance(value, (str, list, dict, bool)) or value is None:
             return value
@@ -154,42 +161,42 @@ class Gpu:
 class State:
     """The file, cached until its mtime or size changes. Safe from several threads."""
 
-    def __init__(self, directory):
+    def __init__(self, directory: "str") -> "None":
         """`directory` holds nvml.json; while it is missing or broken, the last good text holds."""
         self.path = os.path.join(directory, FILE)
         self._lock = threading.Lock()
-        self._stamp = None
-        self._raw = {}
-        self._numbers = {}
+        self._stamp: "Optional[Tuple[int, int]]" = None
+        self._raw: "Raw" = {}
+        self._numbers: "Dict[str, int]" = {}
 
-    def raw(self):
+    def raw(self) -> "Raw":
         """The decoded file."""
         with self._lock:
             self._reload()
             return self._raw
 
-    def gpus(self):
+    def gpus(self) -> "List[Gpu]":
         """Every GPU the driver lists, in its order."""
         raw = self.raw()
         age_s = time.time() - self._written()
         return [Gpu(entry, index, age_s) for index, entry in enumerate(raw.get("gpus", []))]
 
-    def number(self, pci):
+    def number(self, pci: "str") -> "int":
         """A handle's number: the same for the same card, whatever its index; never 0."""
         with self._lock:
             return self._numbers.setdefault(pci, len(self._numbers) + 1)
 
-    def by_number(self, number):
+    def by_number(self, number: "int") -> "Optional[Gpu]":
         """The GPU behind a handle, or None when it is not listed any more."""
         for gpu in self.gpus():
             if self.number(gpu.pci) == number:
                 return gpu
         return None
 
-    def _written(self):
+    def _written(self) -> "float":
         return self._stamp[0] / 1e9 if self._stamp else time.time()
 
-    def _reload(self):
+    def _reload(self) -> "None":
         try:
             found = os.stat(self.path)
             stamp = (found.st_mtime_ns, found.st_size)

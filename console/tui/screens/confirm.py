@@ -278,6 +278,6 @@ class Confirm(ModalScreen[bool]):
 
 
 def _entry(name: str) -> Input:
-    entry = Input(id=name, compact=True)
+    entry = Input(id=name, compact=True, select_on_focus=False)
     entry.cursor_blink = False
     return entry

@@ -85,8 +85,9 @@ class FleetScreen(ActingScreen):
         """One tick: order, rows, bars."""
         self.grid.show(self.roster.order(now))
         self._status()
-        self._stream()
-        self._why()
+        if not self.console_app.paused:
+            self._stream()
+            self._why()
         self._keys()
 
     def _status(self) -> None:
@@ -112,7 +113,7 @@ class FleetScreen(ActingScreen):
 
     def _stream(self) -> None:
         lines = self.query_one("#stream", Lines)
-        if lines.display and not self.console_app.paused:
+        if lines.display:
             entries = reversed(self.roster.fleet.stream)
             glyphs, size = self.console_app.look.glyphs, lines.size
             lines.show(bars.stream(entries, glyphs, size.width, size.height))

@@ -1,0 +1,188 @@
+"""The measured process of key_to_paint: `grid`, `quiet` (grid, no updates) or `table` (DataTable)."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import time
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+
+from textual.app import App, ComposeResult
+from textual.widgets import DataTable
+
+from console.fleet import Fleet
+from console.tui import view
+from console.tui.app import SLICE_S, ConsoleApp
+from console.tui.roster import Roster
+from console.tui.theme import UNICODE
+from inventory.node import Inventory, Node
+from inventory.scheduler import Plan, Step
+from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
+
+BATCHES = 20
+"""Per second: sessions answer spread over the tick, not all at once."""
+VARIANTS = 7
+
+
+def pci(gpu: int) -> str:
+    """PCI address of a GPU."""
+    return f"0000:{0x1B + gpu * 0x10:02x}:00.0"
+
+
+PCIS = [pci(gpu) for gpu in range(8)]
+
+
+def readings(gpu: int, variant: int) -> dict[str, Scalar]:
+    """A busy GPU whose shown numbers differ between variants."""
+    return {
+        "index": gpu, "util_percent": 90 + variant, "mem_util_percent": 50, "mem_used_bytes": 60 << 30,
+        "mem_total_bytes": 80 << 30, "temp_c": 55 + (gpu + variant) % VARIANTS, "mem_temp_c": 70,
+        "power_w": 600.0 + 13 * variant, "power_limit_w": 700.0, "sm_clock_mhz": 1700 + 15 * variant,
+        "sm_clock_max_mhz": 1980, "reasons": 4, "pstate": 0,
+    }  # fmt: skip
+
+
+READINGS = [[readings(gpu, variant) for gpu in range(8)] for variant in range(VARIANTS)]
+
+
+def tick_events(names: Sequence[str], step: int, now: float) -> Iterator[Event]:
+    """One tick of these nodes."""
+    clock = time.monotonic()
+    for offset, name in enumerate(names):
+        values = READINGS[(step + offset) % VARIANTS]
+        for gpu in range(8):
+            yield Sample(node=name, probe="gpu", device=PCIS[gpu], at=now, clock=clock, values=values[gpu])
+
+
+class Feed:
+    """An engine without sessions: Events are made here and applied to the real Fleet."""
+
+    read_only = True
+    cluster = "bench"
+
+    def __init__(self, count: int, quiet: bool) -> None:
+        """All nodes have answered once before the screen opens."""
+        nodes = tuple(Node(name=f"gpu{i + 1:04d}", gpus=8) for i in range(count))
+        self.fleet = Fleet(Inventory(nodes=nodes, cluster="bench"))
+        self.names = list(self.fleet.nodes)
+        self.quiet = quiet
+        now = time.time()
+        self._apply(NodeStatus(node=name, at=now, state=NodeState.UP) for name in self.names)
+        self._apply(tick_events(self.names, 0, now))
+
+    def _apply(self, events: Iterable[Event]) -> None:
+        for event in events:
+            self.fleet.apply(event)
+
+    async def run(self) -> None:
+        """Every node once a second, in batches; `quiet` keeps only the data young."""
+        step, share = 0, -(-len(self.names) // BATCHES)
+        while True:
+            step += 1
+            for start in range(0, len(self.names), share):
+                began = time.perf_counter()
+                if not self.quiet:
+                    self._apply(tick_events(self.names[start : start + share], step, time.time()))
+                await asyncio.sleep(max(0.0, 1 / BATCHES - (time.perf_counter() - began)))
+
+    async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
+        """Never: read-only."""
+        raise NotImplementedError
+
+    async def execute(
+        self, plan: Plan, typed_count: int | None = None, **options: bool
+    ) -> AsyncIterator[Step]:
+        """Never: read-only."""
+        raise NotImplementedError
+        yield
+
+    def start_test(self, names: Sequence[str]) -> dict[str, str]:
+        """Never: read-only."""
+        raise NotImplementedError
+
+    def ssh_command(self, name: str) -> list[str]:
+        """Never used."""
+        raise NotImplementedError
+
+
+class TableApp(App[None]):
+    """The same rows in a DataTable, updated cell by cell where the text changed."""
+
+    CSS = "DataTable { height: 1fr; } DataTable > .datatable--cursor { text-style: reverse; }"
+
+    def __init__(self, feed: Feed) -> None:
+        """Same Events, same Fleet, same rows."""
+        super().__init__(ansi_color=True)
+        self.theme = "ansi-dark"
+        self.feed = feed
+        self.roster = Roster(feed.fleet)
+        self.columns = view.columns(158, feed.names)
+        self.shown: dict[str, list[str]] = {}
+
+    def compose(self) -> ComposeResult:
+        """Only the table."""
+        yield DataTable(cursor_type="row", cell_padding=0)
+
+    def on_mount(self) -> None:
+        """All rows, then the same worker and tick as the console."""
+        table = self.query_one(DataTable)
+        for column in self.columns:
+            table.add_column(column.title, key=column.name, width=column.width)
+        for name in self.feed.names:
+            self.shown[name] = self.cells(name)
+            table.add_row(*self.shown[name], key=name)
+        table.focus()
+        self.run_worker(self.feed.run(), group="engine")
+        self.run_worker(self.ticks(), group="tick")
+
+    def cells(self, name: str) -> list[str]:
+        """Texts of a row."""
+        row = view.row(self.roster.summary(name), self.columns, UNICODE, time.time())
+        return [cell.text for cell in row]
+
+    async def ticks(self) -> None:
+        """Judge in slices, then update every cell that differs, yielding as often as the console."""
+        table = self.query_one(DataTable)
+        while True:
+            began = time.perf_counter()
+            await self.judge()
+            dirty = self.feed.fleet.take_dirty()
+            self.roster.changed(dirty)
+            sliced = time.perf_counter()
+            for name in dirty:
+                new = self.cells(name)
+                for column, old, now in zip(self.columns, self.shown[name], new, strict=True):
+                    if old != now:
+                        table.update_cell(name, column.name, now)
+                self.shown[name] = new
+                if time.perf_counter() - sliced > SLICE_S:
+                    await asyncio.sleep(0)
+                    sliced = time.perf_counter()
+            await asyncio.sleep(max(0.2, 1 - (time.perf_counter() - began)))
+
+    async def judge(self) -> None:
+        """As ConsoleApp does."""
+        for _ in range(80):
+            began = time.perf_counter()
+            self.feed.fleet.tick(time.time(), SLICE_S)
+            if time.perf_counter() - began < SLICE_S:
+                return
+            await asyncio.sleep(0)
+
+
+def main() -> None:
+    """Run one kind until killed."""
+    kind, count = sys.argv[1], int(sys.argv[2])
+    feed = Feed(count, quiet=kind == "quiet")
+    app: App[None]
+    if kind == "table":
+        app = TableApp(feed)
+    else:
+        console = ConsoleApp(feed)
+        console.roster.sort = "node"
+        app = console
+    asyncio.run(app.run_async())
+
+
+if __name__ == "__main__":
+    main()

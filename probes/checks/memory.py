@@ -1,0 +1,142 @@
+"""GPU memory: uncorrected ECC, row remapping, and the driver's own recovery advice."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.checks.rule import Look, Rule
+from probes.event import Action, Finding, Sample, Severity
+
+UNCORRECTED = Rule(
+    id="ecc.uncorrected",
+    title="Uncorrected memory errors since the driver was loaded",
+    severity=Severity.CRITICAL,
+    reads="ecc_uncorrected_volatile of each GPU",
+    cause="HBM or SRAM gave wrong data that ECC could not repair",
+    action=Action.RESET_GPU,
+    next_step="drain, reset the GPU; RMA if remapping fails or the errors return",
+    source="anchors.md 2b: > 0 is an error everywhere; science.md 3 (Xid 48)",
+    others="GCM, AzHC, OCI, DCGM, CCH, SCK: > 0 error",
+    example="ecc_uncorrected_volatile 2, +1 in the last 30 s",
+    limits=("ecc.uncorrected_volatile",),
+    hard=True,
+)
+PENDING = Rule(
+    id="remap.pending",
+    title="A row remap waits for a reset",
+    severity=Severity.WARN,
+    reads="remap_pending of each GPU",
+    cause="a memory row failed and will be replaced by a spare one at the next reset",
+    action=Action.RESET_GPU,
+    next_step="reset the GPU when its work is done (drain, then nvidia-smi -r); running work is safe",
+    source="NVML row remapping; science.md 3: reset when convenient, running work unaffected",
+    others="APL warns; GCM, gpud, OCI, AzHC, DCGM, NVS, SCK: warn or error",
+    example="remap_pending true, remap_uncorrectable 1",
+    hard=True,
+)
+FAILURE = Rule(
+    id="remap.failure",
+    title="A row remap failed",
+    severity=Severity.CRITICAL,
+    reads="remap_failure of each GPU",
+    cause="no spare row is left in the bank, or a remapped row failed again",
+    action=Action.REPLACE,
+    next_step="drain; run the field diagnostic; RMA candidate",
+    source="NVML row remapping; science.md 3: failure = RMA candidate after field diagnostic",
+    others="gpud hardware inspection; OCI terminate",
+    example="remap_failure true, remap_uncorrectable 9",
+    hard=True,
+)
+ROWS_USED = Rule(
+    id="remap.rows_used",
+    title="All spare rows are used up",
+    severity=Severity.CRITICAL,
+    reads="remap_uncorrectable of each GPU",
+    cause="many rows failed; the next failure cannot be repaired",
+    action=Action.REPLACE,
+    next_step="drain and RMA",
+    source="science.md 3: 512 spare rows in total [dcgm]",
+    others="DCGM, SCK >= 512",
+    example="remap_uncorrectable 512",
+    limits=("remap.rows_total",),
+    hard=True,
+)
+RECOVERY = Rule(
+    id="gpu.recovery_action",
+    title="The driver asks for a recovery action",
+    severity=Severity.CRITICAL,
+    reads="NVML field 230 (recovery action)",
+    cause="the driver met a fault that only this action clears",
+    action=Action.RESET_GPU,
+    next_step="do what it says, after draining",
+    source="nvml.h NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; science.md 0.5: prefer it to any table",
+    others="DCGM, CCH (3 warn; 1, 2, 4 error), NVS",
+    example="recovery action 2 (node reboot)",
+    hard=True,
+)
+RULES = (UNCORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
+
+RECOVERY_ACTIONS = {
+    1: ("GPU reset", Action.RESET_GPU, "drain, then nvidia-smi -r -i GPU"),
+    2: ("node reboot", Action.REBOOT, "drain, then reboot the node"),
+    3: ("drain P2P", Action.WATCH, "stop peer-to-peer users of this GPU; reset when they are gone"),
+    4: ("drain and reset", Action.DRAIN, "drain, wait for the work to end, then reset the GPU"),
+    5: ("recover IMEX", Action.RESTART_SERVICE, "restart the IMEX domain of this rack"),
+}
+
+
+def check(look: Look) -> Iterator[Finding]:
+    """Each GPU by itself."""
+    for device, sample in look.facts.devices("ecc"):
+        label = look.facts.gpu_label(device)
+        yield from _uncorrected(look, device, label, sample)
+        yield from _remap(look, device, label, sample)
+        yield from _recovery(look, device, label, sample)
+
+
+def _uncorrected(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    number = sample.values.get("ecc_uncorrected_volatile")
+    limit = look.rules.limit("ecc.uncorrected_volatile")
+    if not isinstance(number, int) or number <= limit.value:
+        return
+    rates = look.facts.rates.get(("ecc", device))
+    grown = rates.deltas.get("ecc_uncorrected_volatile") if rates else None
+    recent = f", +{grown:.0f} in the last {rates.elapsed_s:.0f} s" if rates and grown else ""
+    yield UNCORRECTED.finding(
+        look, f"{label}: {number} uncorrected memory errors since the driver was loaded{recent}",
+        (f"ecc_uncorrected_volatile {number}{recent}",),
+        device=device, label=label, value=number, limit=limit,
+    )  # fmt: skip
+
+
+def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    rows = sample.values.get("remap_uncorrectable")
+    shown = f"remap_uncorrectable {rows if rows is not None else 'not readable'}"
+    if sample.values.get("remap_failure") is True:
+        yield FAILURE.finding(
+            look, f"{label}: row remap failed", (f"remap_failure true, {shown}",),
+            device=device, label=label,
+        )  # fmt: skip
+    if sample.values.get("remap_pending") is True:
+        yield PENDING.finding(
+            look, f"{label}: row remap pending, takes effect at the next reset",
+            (f"remap_pending true, {shown}",), device=device, label=label,
+        )  # fmt: skip
+    limit = look.rules.limit("remap.rows_total")
+    if isinstance(rows, int) and rows >= limit.value:
+        yield ROWS_USED.finding(
+            look, f"{label}: {rows} of {limit.value:.0f} spare rows used", (shown,),
+            device=device, label=label, value=rows, limit=limit,
+        )  # fmt: skip
+
+
+def _recovery(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    code = sample.values.get("recovery_action")
+    if not isinstance(code, int) or code == 0:
+        return
+    name, action, step = RECOVERY_ACTIONS.get(code, (f"code {code}", Action.DRAIN, RECOVERY.next_step))
+    yield RECOVERY.finding(
+        look, f"{label}: the driver asks for: {name}", (f"recovery action {code} ({name})",),
+        device=device, label=label, value=code, action=action, next_step=step,
+        severity=Severity.WARN if code == 3 else Severity.CRITICAL,
+    )  # fmt: skip

@@ -1,0 +1,162 @@
+"""The conversation with the node, its clock and its host: what we could not see is said."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.checks.rule import Look, Rule
+from probes.event import Action, Finding, NodeState, Severity
+
+TALK = {
+    NodeState.UNREACHABLE: Rule(
+        id="node.unreachable",
+        title="The node does not answer",
+        severity=Severity.UNKNOWN,
+        reads="the SSH connection",
+        cause="node down, network, or sshd gone",
+        action=Action.WATCH,
+        next_step="ping it, then look at its BMC and the scheduler's view",
+        source="design 4: unreachable is unknown, never ok",
+        others="GCM, imbue, CVS",
+        example="connection refused on port 22",
+    ),
+    NodeState.AUTH_FAILED: Rule(
+        id="node.auth_failed",
+        title="The node does not let us in",
+        severity=Severity.UNKNOWN,
+        reads="SSH authentication",
+        cause="key, account or site policy",
+        action=Action.FIX_CONFIG,
+        next_step="log in by hand once: ssh -v NODE",
+        source="design 4",
+        others="-",
+        example="permission denied (publickey)",
+    ),
+    NodeState.HOST_KEY_CHANGED: Rule(
+        id="node.host_key",
+        title="The node's host key differs from the one on file",
+        severity=Severity.UNKNOWN,
+        reads="the SSH host key against known_hosts",
+        cause="reinstalled node, address reuse, or an attack",
+        action=Action.FIX_CONFIG,
+        next_step="compare the fingerprint out of band, then remove the old entry by hand",
+        source="design 7: host key policy strict",
+        others="-",
+        example="ED25519 key differs from known_hosts:41",
+    ),
+    NodeState.NO_PYTHON: Rule(
+        id="node.no_python",
+        title="No usable Python on the node",
+        severity=Severity.UNKNOWN,
+        reads="python3, python3.x, platform-python on the node",
+        cause="minimal image",
+        action=Action.FIX_CONFIG,
+        next_step="install python3 (3.6 or newer), or set `python:` in the inventory",
+        source="design 3",
+        others="-",
+        example="no python3 of 3.6 or newer found",
+    ),
+    NodeState.HUNG: Rule(
+        id="node.hung",
+        title="The node is connected but silent",
+        severity=Severity.UNKNOWN,
+        reads="frames of the agent",
+        cause="swapping, I/O stall, hung home directory",
+        action=Action.WATCH,
+        next_step="look at its console; check memory and file systems",
+        source="design 4: hung is unknown, never ok",
+        others="NVS #1576",
+        example="no frame for 30 s, though the connection is alive",
+    ),
+    NodeState.STALE: Rule(
+        id="node.stale",
+        title="The node's answers are old",
+        severity=Severity.UNKNOWN,
+        reads="age of the last frame against three intervals",
+        cause="slow node or network",
+        action=Action.WATCH,
+        next_step="wait for the next answer; look at its load",
+        source="design 4: older than three intervals is stale",
+        others="-",
+        example="no frame for 8 s",
+        limits=("stale.intervals",),
+    ),
+}
+PROBE_FAILED = Rule(
+    id="node.probe_failed",
+    title="A probe could not answer",
+    severity=Severity.WARN,
+    reads="error frames of the agent",
+    cause="missing right, unexpected format, or a fault of the probe",
+    action=Action.WATCH,
+    next_step="what this probe reads is not known for this node; run it with sudo, or report the text",
+    source="design 4: absent is not ok",
+    others="-",
+    example="infiniband: PermissionError",
+)
+SKEW = Rule(
+    id="host.clock",
+    title="The node's clock differs from the bastion's",
+    severity=Severity.WARN,
+    reads="wall clock of the agent's hello against ours",
+    cause="no time synchronisation",
+    action=Action.RESTART_SERVICE,
+    next_step="check chrony or ntp on the node (or here); munge and Slurm fail when clocks differ",
+    source="anchors.md 2i: fleet spread > 30 s warns (PRI); munge fails at skew",
+    others="PRI 30 s, EKS",
+    example="wall clock 73 s behind",
+    limits=("host.wall_skew_s",),
+)
+DSTATE = Rule(
+    id="host.dstate_nvidia",
+    title="Processes are stuck inside the NVIDIA driver",
+    severity=Severity.CRITICAL,
+    reads="processes in uninterruptible sleep that wait in nvidia code",
+    cause="the driver hangs",
+    action=Action.DRAIN,
+    next_step="drain; save the kernel log; reboot (they cannot be killed)",
+    source="anchors.md 2h: gpud reboots if nvidia; GCM > 300 s error",
+    others="gpud, GCM",
+    example="6 processes in D state inside the driver",
+)
+RULES = (*TALK.values(), PROBE_FAILED, SKEW, DSTATE)
+
+CORE = ("gpu", "inventory")
+
+
+def check(look: Look) -> Iterator[Finding]:
+    """The conversation first."""
+    status = look.facts.status
+    if status is not None and status.state in TALK and not _off(look):
+        yield TALK[status.state].finding(
+            look, status.text or TALK[status.state].title, (status.text or status.reason,),
+            next_step=status.hint,
+        )  # fmt: skip
+    for probe, trouble in sorted(look.facts.troubles.items()):
+        severity = Severity.UNKNOWN if probe in CORE else Severity.WARN
+        yield PROBE_FAILED.finding(
+            look, f"not checked: {probe} failed", (f"{probe}: {trouble.text}",), device=probe,
+            label=probe, severity=severity,
+        )  # fmt: skip
+    yield from _clock(look)
+    stuck = look.facts.value("host", "", "dstate_nvidia")
+    if isinstance(stuck, int) and stuck > 0:
+        yield DSTATE.finding(
+            look, f"{stuck} processes hang inside the NVIDIA driver",
+            (f"{stuck} in D state inside the driver",), value=stuck,
+        )  # fmt: skip
+
+
+def _off(look: Look) -> bool:
+    return look.facts.allocation is not None and look.facts.allocation.state == "off"
+
+
+def _clock(look: Look) -> Iterator[Finding]:
+    skew = look.facts.value("hello", "", "wall_skew_s")
+    limit = look.rules.limit("host.wall_skew_s")
+    if isinstance(skew, int | float) and abs(skew) > limit.value:
+        way = "ahead" if skew > 0 else "behind"
+        yield SKEW.finding(
+            look, f"clock {abs(skew):.0f} s {way} of the bastion", (f"wall clock {abs(skew):.1f} s {way}",),
+            value=skew, limit=limit,
+        )  # fmt: skip

@@ -1,0 +1,90 @@
+"""PCIe link of each GPU: width always, generation only under load (idle links train down)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.checks.rule import Look, Rule
+from probes.event import Action, Finding, Severity
+
+WIDTH = Rule(
+    id="pcie.width",
+    title="PCIe link has fewer lanes than card and slot allow",
+    severity=Severity.CRITICAL,
+    reads="PCIe width now and maximum",
+    cause="bad seating, riser, retimer or damaged lanes",
+    action=Action.DRAIN,
+    next_step="drain, reseat the card or riser; exchange with a sibling slot",
+    source="science.md 10: width below max is critical",
+    others="GCM, OCI, SCK: width < 16 error",
+    example="x8 of x16",
+    hard=True,
+)
+GENERATION = Rule(
+    id="pcie.generation",
+    title="PCIe link runs at a lower generation while the GPU works",
+    severity=Severity.WARN,
+    reads="PCIe generation now and maximum, GPU utilisation",
+    cause="the link trained down: signal integrity",
+    action=Action.WATCH,
+    next_step="look again under load; reseat the card or riser at the next drain",
+    source="science.md 10: gen below max under load is a warning; idle Gen1 is normal (1.4)",
+    others="none samples under load (anchors.md 6.12)",
+    example="Gen2 of Gen5 at 98 % utilisation",
+    limits=("pcie.busy_util_percent",),
+)
+AER = Rule(
+    id="pcie.errors",
+    title="Uncorrected PCIe errors of a GPU's slot",
+    severity=Severity.CRITICAL,
+    reads="kernel AER totals aer_dev_nonfatal and aer_dev_fatal",
+    cause="signal integrity or a dying device",
+    action=Action.DRAIN,
+    next_step="drain, reseat; exchange with a sibling slot",
+    source="Linux sysfs AER counters; science.md 3.1",
+    others="imbue, CVS: message patterns",
+    example="aer_nonfatal +3 in 30 s",
+)
+RULES = (WIDTH, GENERATION, AER)
+
+
+def check(look: Look) -> Iterator[Finding]:
+    """Each GPU by itself."""
+    for device, sample in look.facts.devices("pcie"):
+        label = look.facts.gpu_label(device)
+        width, most = sample.values.get("width"), sample.values.get("width_max")
+        if isinstance(width, int) and isinstance(most, int) and 0 < width < most:
+            yield WIDTH.finding(
+                look, f"{label}: PCIe x{width} of x{most}", (f"x{width} of x{most}",),
+                device=device, label=label, value=width,
+            )  # fmt: skip
+        yield from _generation(look, device, label)
+        yield from _aer(look, device, label)
+
+
+def _generation(look: Look, device: str, label: str) -> Iterator[Finding]:
+    generation = look.facts.value("pcie", device, "gen")
+    most = look.facts.value("pcie", device, "gen_max")
+    util = look.facts.value("gpu", device, "util_percent")
+    limit = look.rules.limit("pcie.busy_util_percent")
+    if not (isinstance(generation, int) and isinstance(most, int) and isinstance(util, int)):
+        return
+    if 0 < generation < most and util >= limit.value:
+        yield GENERATION.finding(
+            look, f"{label}: PCIe Gen{generation} of Gen{most} while busy",
+            (f"Gen{generation} of Gen{most} at {util} % utilisation",),
+            device=device, label=label, value=generation, limit=limit,
+        )  # fmt: skip
+
+
+def _aer(look: Look, device: str, label: str) -> Iterator[Finding]:
+    rates = look.facts.rates.get(("pcie", device))
+    if rates is None:
+        return
+    grown = {n: rates.deltas.get(n, 0.0) for n in ("aer_nonfatal", "aer_fatal")}
+    if any(delta > 0 for delta in grown.values()):
+        text = ", ".join(f"{name} +{delta:.0f}" for name, delta in grown.items() if delta > 0)
+        yield AER.finding(
+            look, f"{label}: uncorrected PCIe errors: {text}", (f"{text} in {rates.elapsed_s:.0f} s",),
+            device=device, label=label, value=sum(grown.values()), severity=Severity.CRITICAL,
+        )  # fmt: skip

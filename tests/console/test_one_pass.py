@@ -1,0 +1,137 @@
+"""`gpuconsole --json` on the embedded cluster: real command line, real SSH, real agents."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from console.output import Document
+from tests.processes import alive, descendants, gone
+
+COMMAND = [sys.executable, "-m", "console.cli", "--demo", "--nodes", "16"]
+
+
+def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, **options,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def answer() -> tuple[int, dict[str, Any]]:
+    """Exit code and document of one pass over the default story."""
+    done = subprocess.run([*COMMAND, "--json"], capture_output=True, timeout=60, check=False)
+    return done.returncode, json.loads(done.stdout)
+
+
+def verdicts(document: dict[str, Any]) -> dict[str, str]:
+    return {node["name"]: node["verdict"] for node in document["nodes"]}
+
+
+def rules(document: dict[str, Any], name: str) -> set[str]:
+    (node,) = [node for node in document["nodes"] if node["name"] == name]
+    return {finding["rule"] for finding in node["findings"]}
+
+
+def test_every_node_is_there_in_natural_order(answer) -> None:
+    _, document = answer
+    assert [node["name"] for node in document["nodes"]] == [f"gpu{n:03}" for n in range(1, 17)]
+    assert sum(document["counts"].values()) == 16
+
+
+def test_the_exit_code_is_the_verdict(answer) -> None:
+    code, document = answer
+    assert document["verdict"] == "critical"
+    assert code == 2
+
+
+def test_the_faults_of_the_story_are_named_and_nothing_else(answer) -> None:
+    _, document = answer
+    found = verdicts(document)
+    assert found["gpu005"] == "critical"  # fell off the bus
+    assert found["gpu014"] == "unknown"  # refuses connections
+    assert found["gpu003"] == "warn"  # thermal straggler
+    assert found["gpu012"] == "warn"  # row remap pending
+    assert found["gpu008"] in ("warn", "critical")  # link flaps
+    healthy = {name for name, verdict in found.items() if verdict in ("ok", "info")}
+    assert healthy == {f"gpu{n:03}" for n in (1, 2, 4, 6, 7, 9, 10, 11, 13, 15, 16)}
+
+
+def test_a_finding_carries_evidence_cause_next_step_and_source(answer) -> None:
+    _, document = answer
+    for node in document["nodes"]:
+        for finding in node["findings"]:
+            if finding["severity"] in ("warn", "critical", "unknown"):
+                for field in ("say", "evidence", "cause", "next_step", "source"):
+                    assert finding.get(field), (node["name"], finding)
+
+
+def test_the_unreachable_node_says_why(answer) -> None:
+    _, document = answer
+    (node,) = [node for node in document["nodes"] if node["name"] == "gpu014"]
+    assert node["status"]["state"] == "unreachable"
+    assert node["status"]["reason"] == "refused"
+    assert node["status"]["hint"]
+    assert node["gpus"] == []
+
+
+def test_the_document_is_of_the_published_shape(answer) -> None:
+    import msgspec
+
+    _, document = answer
+    assert msgspec.convert(document, Document).schema == document["schema"]
+
+
+def test_fail_on_turns_lesser_trouble_into_zero() -> None:
+    done = subprocess.run(
+        [*COMMAND, "-w", "gpu012", "--json", "--fail-on", "critical"],
+        capture_output=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert verdicts(json.loads(done.stdout)) == {"gpu012": "warn"}
+    assert done.returncode == 0
+
+
+def test_a_reader_that_leaves_early_ends_it_quietly() -> None:
+    process = started("watch", "--json")
+    assert process.stdout is not None
+    assert process.stdout.readline().startswith(b"{")
+    process.stdout.close()
+    assert process.stderr is not None
+    assert process.stderr.read() == b""
+    assert process.wait(timeout=30) == 0
+
+
+def test_watch_streams_events_and_findings() -> None:
+    process = started("-w", "gpu005", "watch", "--json")
+    assert process.stdout is not None
+    kinds: dict[str, list[dict[str, Any]]] = {}
+    for line in process.stdout:
+        event = json.loads(line)
+        kinds.setdefault(event["type"], []).append(event)
+        if "finding" in kinds and "allocation" in kinds:
+            break
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert {event["node"] for events in kinds.values() for event in events} == {"gpu005"}
+    assert any(finding["severity"] == "critical" for finding in kinds["finding"])
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
+def test_no_agent_is_left_whatever_ends_it(number: signal.Signals) -> None:
+    process = started("watch", "--json", start_new_session=True)
+    assert process.stdout is not None
+    while b'"probe":"gpu"' not in process.stdout.readline():
+        pass
+    agents = descendants(process.pid)
+    assert len(agents) >= 10
+    os.kill(process.pid, number)
+    process.communicate(timeout=30)
+    assert gone(agents), [pid for pid in agents if alive(pid)]

@@ -1,0 +1,48 @@
+"""Run by test_terminal and benchmarks in a pty of their own: the console over synthetic Events.
+
+argv: a descriptor for reports, the number of nodes. Reports are lines: `beat N` about twenty times a
+second while the event loop is alive, `gone` when collecting was cancelled, `left CODE` at the end.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+
+from console.tui.app import ConsoleApp
+from tests.tui import synthetic
+
+
+class Beating(synthetic.LocalEngine):
+    """Changes every node at every beat, so that the screen always has something to say."""
+
+    report = -1
+
+    async def run(self) -> None:
+        """Feed until cancelled."""
+        beat = 0
+        try:
+            while True:
+                beat += 1
+                self.at += 1.0
+                for name in self.fleet.nodes:
+                    self.feed(synthetic.fast(name, self.at, beat * 5))
+                os.write(self.report, b"beat %d\n" % beat)
+                await asyncio.sleep(0.05)
+        finally:
+            os.write(self.report, b"gone\n")
+
+
+def main() -> None:
+    """Run the console until it leaves."""
+    inventory = synthetic.inventory(int(sys.argv[2]))
+    engine = Beating(inventory, None)
+    engine.report = int(sys.argv[1])
+    app = ConsoleApp(engine, clock=lambda: engine.at, tick_s=0.05)
+    asyncio.run(app.run_async())
+    os.write(engine.report, b"left %d\n" % (app.return_code or 0))
+
+
+if __name__ == "__main__":
+    main()
