@@ -14,6 +14,8 @@ from inventory.scheduler import Allocation, Plan, Scheduler, Step
 from probes.event import Severity
 
 OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
+SCHEDULERS_OWN = frozenset({"not responding"})
+"""Reasons that Slurm writes itself for a dead node: nobody's decision is overwritten."""
 FINAL_PHASES = frozenset({"refused", "done", "failed"})
 
 
@@ -83,6 +85,9 @@ def _drain_refusal(now: Allocation, override: bool) -> str:
             return f"already {now.state} by us: {now.reason}"
         if not override:
             return f"already {now.state} by {now.reason_by or 'somebody else'}: {now.reason}"
+    foreign = now.reason and not now.ours and now.reason.lower() not in SCHEDULERS_OWN
+    if now.state == "down" and foreign and not override:
+        return f"down, and {now.reason_by or 'somebody else'} says why: {now.reason}"
     return ""
 
 

@@ -163,7 +163,7 @@ def _watch(target: "Callable[..., None]", *args: "object") -> "None":
 
 
 def _ignore(number: "int", frame: "FrameType | None") -> "None":
-    """The wake-up descriptor does the work: a handler may wait for ever on the main thread's read."""
+    """The wake-up descriptor does the work: a handler could wait for the main thread for ever."""
 
 
 def _leave_on_signal(agent: "Agent", signals: "int") -> "None":

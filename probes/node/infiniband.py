@@ -201,9 +201,20 @@ def _look_at(ctx: "Context", name: "str") -> "Values":
         pci_width_max=ctx.read_int(device, "max_link_width"),
     )
     values["is_vf"] = ctx.readlink(device, "physfn") is not None
-    if vendor == MELLANOX and SWITCH_MANAGEMENT in (ctx.read_bytes(device, "vpd") or b""):
+    if vendor == MELLANOX and _manages_switch(ctx, name, address):
         values["nvswitch"] = True
     return values
+
+
+def _manages_switch(ctx: "Context", name: "str", address: "Optional[str]") -> "bool":
+    """By the vital product data, read once per device and session: it is slow and never changes."""
+    known: "Any" = ctx.memory(NAME).setdefault("switches", {})
+    key = (name, address)
+    if key not in known:
+        vpd = ctx.read_bytes(CLASS, name, "device/vpd") or b""
+        known[key] = SWITCH_MANAGEMENT in vpd
+    found: "bool" = known[key]
+    return found
 
 
 def _address(ctx: "Context", name: "str") -> "Optional[str]":

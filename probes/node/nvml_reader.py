@@ -74,7 +74,7 @@ class Reader:
         asked = [field for field in wanted if field not in self._unsupported]
         if not asked:
             return {}
-        values = self.ask("nvmlDeviceGetFieldValues", asked, key="")
+        values = self.ask("nvmlDeviceGetFieldValues", asked, key=len(asked), soft=FIELD_SOFT)
         found = {}
         for field, value in zip(asked, values or ()):
             number = self._field(field, value)

@@ -84,7 +84,7 @@ class AgentProcess:
             self.process.send_signal(signal.SIGTERM)
             try:
                 self.process.wait(WAIT_S)
-            except subprocess.TimeoutExpired:
+            finally:
                 self.process.kill()
         self.process.wait(WAIT_S)
         for thread in self._threads:

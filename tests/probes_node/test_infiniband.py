@@ -89,8 +89,10 @@ def test_virtual_functions(tmp_path: Path) -> None:
     name = "ib-sysfs-vf-down"
     tree(tmp_path, name)
     wanted, ports = facts(name), collect(tmp_path)
-    of = {kind: [p.split("/")[0] for p in ports if ports[p]["is_vf"] is kind] for kind in (0, 1)}
-    assert of == {0: wanted["pf"], 1: wanted["vf"]}
+    functions: dict[str, list[str]] = {"pf": [], "vf": []}
+    for port, values in ports.items():
+        functions["vf" if values["is_vf"] else "pf"].append(port.split("/")[0])
+    assert functions == {kind: wanted[kind] for kind in functions}
     in_use_down = [
         port.split("/")[0]
         for port, values in ports.items()
