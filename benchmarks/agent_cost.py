@@ -103,8 +103,7 @@ def steady(python: str, gpus: str | None, seconds: float) -> dict[str, Any]:
 
 def read(stream: IO[bytes], sizes: list[int]) -> None:
     """Take note of each line's length until the stream ends."""
-    for line in stream:
-        sizes.append(len(line))
+    sizes.extend(len(line) for line in stream)
 
 
 def main() -> None:

@@ -41,19 +41,25 @@ class Terminal:
         """Start the child and wait until it draws rows."""
         self.master, slave = pty.openpty()
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
-        env = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": str(ROOT)}
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+        env = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": path}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.key_to_paint_child", kind, str(nodes)],
             stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=env, start_new_session=True,
         )  # fmt: skip
         os.close(slave)
         self.received = 0
+        self.last = b""
 
     def read(self, seconds: float) -> bytes:
         """What arrives within `seconds`, at the first piece."""
         if not select.select([self.master], [], [], max(0.0, seconds))[0]:
             return b""
-        data = os.read(self.master, READ)
+        try:
+            data = os.read(self.master, READ)
+        except OSError as error:
+            raise SystemExit(f"the console ended: {self.last.decode(errors='replace')}") from error
+        self.last = (self.last + data)[-2000:]
         self.received += len(data)
         return data
 
@@ -129,7 +135,7 @@ def summary(rounds: list[dict[str, float | list[float]]]) -> dict[str, float]:
     told = {"keys": float(len(pooled)), "p50_ms": cuts[49], "p90_ms": cuts[89], "p99_ms": cuts[98]}
     told["max_ms"] = pooled[-1]
     for name in ("cpu_percent", "bytes_per_tick", "rss_mb"):
-        told[name] = statistics.median(r[name] for r in rounds)  # type: ignore[type-var]
+        told[name] = statistics.median(float(r[name]) for r in rounds)  # type: ignore[arg-type]
     return {name: round(value, 1) for name, value in told.items()}
 
 

@@ -1,4 +1,4 @@
-"""The measured process of key_to_paint: `grid`, `quiet` (grid, no updates) or `table` (DataTable)."""
+"""The measured process of key_to_paint: `grid`, `quiet` (grid, same readings) or `table` (DataTable)."""
 
 from __future__ import annotations
 
@@ -75,14 +75,14 @@ class Feed:
             self.fleet.apply(event)
 
     async def run(self) -> None:
-        """Every node once a second, in batches; `quiet` keeps only the data young."""
+        """Every node once a second, in batches; `quiet` repeats the same readings."""
         step, share = 0, -(-len(self.names) // BATCHES)
         while True:
             step += 1
             for start in range(0, len(self.names), share):
                 began = time.perf_counter()
-                if not self.quiet:
-                    self._apply(tick_events(self.names[start : start + share], step, time.time()))
+                names = self.names[start : start + share]
+                self._apply(tick_events(names, 0 if self.quiet else step, time.time()))
                 await asyncio.sleep(max(0.0, 1 / BATCHES - (time.perf_counter() - began)))
 
     async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:

@@ -1,4 +1,4 @@
-"""One node's frames become Events: sanitised, counted, with the bastion's time. Pure but for its memory.
+"""One node's frames become Events: sanitised, counted, dated by the bastion. Pure but for memory.
 
 A hostile or broken node may send any number of probes, devices and metrics; what exceeds the limits
 below is left out and said once.
@@ -32,8 +32,8 @@ DRIFT = 1e-4
 class Clock:
     """The node's monotonic seconds -> the bastion's epoch seconds.
 
-    The frame that travelled fastest so far gives the offset; `DRIFT` lets the estimate follow a clock
-    that runs slow. Nothing is ever dated in the future, or before the session began.
+    The frame that travelled fastest so far gives the offset; `DRIFT` lets the estimate follow a
+    clock that runs slow. Nothing is ever dated in the future, or before the session began.
     """
 
     __slots__ = ("_began", "_offset", "_updated")

@@ -1,9 +1,9 @@
-"""known_hosts files, read once and asked by key: hundreds of nodes against thousands of hashed lines.
+"""known_hosts files, read once and asked by key: many nodes against thousands of hashed lines.
 
-Format: "SSH_KNOWN_HOSTS FILE FORMAT" in sshd(8). A hashed name costs one HMAC to compare, so a search
-by name over 4,000 hashed lines costs 4,000 of them per node. Here lines are indexed by the key they
-hold: a node shows its key, and only the lines with that very key are compared. The search by name is
-left for the rare node whose key is not on file.
+Format: "SSH_KNOWN_HOSTS FILE FORMAT" in sshd(8). A hashed name costs one HMAC to compare, so a
+search by name over 4,000 hashed lines costs 4,000 of them per node. Here lines are indexed by the
+key they hold: a node shows its key, and only the lines with that very key are compared. The search
+by name is left for the rare node whose key is not on file.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ class KnownHosts:
         return [line for line in self._revoked if line.names_host(names)]
 
     def key_types(self, host: str, port: int) -> list[str]:
-        """Key types to ask the host for first: those on file for it, else the commonest hashed ones.
+        """Key types to ask a host for first: those on file for it, else the commonest hashed.
 
         OpenSSH orders them likewise, so that a host with several keys shows the one on file.
         """
@@ -202,7 +202,7 @@ class KnownHosts:
         return list(dict.fromkeys(line.algorithm for line in self.lines(_names(host, port))))
 
     def accept(self, host: str, port: int, algorithm: str, key: str, *, hashed: bool) -> str:
-        """Append a new host's key to the first file in one write; "" or why it could not be kept."""
+        """Append a new host's key to the first file in one write; "" or why it was not kept."""
         name = _names(host, port)[0]
         text = f"{_hash(name) if hashed else name} {algorithm} {key}\n"
         path = self.files[0] if self.files else ""

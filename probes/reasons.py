@@ -75,7 +75,7 @@ def host_key(text: str, hint: str, *, changed: bool) -> Failure:
 
 
 def read_text(text: str) -> Failure | None:
-    """The Failure that this output of ssh, PAM, sudo or a shell speaks of; None when it is silent."""
+    """The Failure that this output of ssh, PAM, sudo or a shell speaks of, if any."""
     if NO_JOB.search(text):
         return no_job_policy()
     if CONTROL_PATH.search(text):

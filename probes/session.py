@@ -1,7 +1,7 @@
 """Session: one node. Starts the agent, turns its frames into Events, backs off, reconnects.
 
-Whatever a node does, it costs that node only: every wait here has an end, every string is sanitised,
-memory is bounded, and leaving closes the agent's stdin so that nothing stays behind on the node.
+Whatever a node does, it costs that node only: every wait here has an end, every string is
+sanitised, memory is bounded, and leaving closes the agent's stdin so that nothing stays behind.
 """
 
 from __future__ import annotations

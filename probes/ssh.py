@@ -20,7 +20,7 @@ from probes.transport import TERM_S, Channel, Exit, Failure, Receiver, Tail, con
 
 @contextlib.contextmanager
 def _no_library_search() -> Iterator[None]:
-    """`import asyncssh` looks for liboqs and nettle by running gcc, ld and ldconfig: 20 ms, children."""
+    """`import asyncssh` looks for liboqs and nettle with gcc, ld and ldconfig: 20 ms, children."""
     original = ctypes.util.find_library
     ctypes.util.find_library = lambda name: None
     try:
@@ -52,7 +52,7 @@ CIPHERS = (
     "aes256-ctr",
     "chacha20-poly1305@openssh.com",
 )
-"""AES-GCM first: chacha20, asyncssh's first choice, costs 31 % more CPU when streaming (perf.md 2)."""
+"""AES-GCM first: chacha20, asyncssh's own choice, costs 31 % more CPU streaming (perf.md 2)."""
 
 _PLAIN = [alg.decode() for alg in get_default_public_key_algs()]
 _CERTIFICATES = [alg.decode() for alg in get_default_certificate_algs()]

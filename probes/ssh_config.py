@@ -1,4 +1,4 @@
-"""Effective SSH settings of a host: OpenSSH's own answer, `ssh -G host`, asked as rarely as possible.
+"""Effective SSH settings of a host: OpenSSH's own answer, `ssh -G host`, asked as rarely as can be.
 
 Hosts that match the same Host lines share one answer unless something else in the files could tell
 them apart (Match, %-tokens, canonicalisation): then each host is asked. Answers are kept in memory
@@ -66,7 +66,7 @@ class SshSettings(Struct, frozen=True, kw_only=True):
     algorithms: dict[str, str] = field(default_factory=dict)
     """ciphers, macs, kexalgorithms, hostkeyalgorithms: only where they differ from the defaults."""
     fallback: tuple[str, ...] = ()
-    """There is no ssh program: files for asyncssh's own reader; nothing above but hostname is set."""
+    """There is no ssh program: files for asyncssh's own reader; only hostname is set above."""
 
 
 _ALGORITHMS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casignaturealgorithms")
@@ -167,7 +167,7 @@ class SshConfig:
         if key == ("defaults",):
             argv += ["-F", os.devnull]
         elif self._own:
-            argv += ["-F", os.path.expanduser(self._own)]
+            argv += ["-F", self._files()[0][0]]
         argv += ["-l", user] if user and self._scan.opaque else []
         argv += ["-p", str(port)] if port and self._scan.opaque else []
         async with self._slots:
@@ -228,7 +228,7 @@ class SshConfig:
 
 
 def expand(text: str, host: str, settings: SshSettings, user: str, port: int) -> str:
-    """%-tokens of IdentityFile, CertificateFile, ProxyCommand and known_hosts paths (ssh_config(5)).
+    """%-tokens of IdentityFile, CertificateFile, ProxyCommand, known_hosts (ssh_config(5)).
 
     `host` is the name as typed. Unknown tokens stay as they are.
     """

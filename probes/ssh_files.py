@@ -1,8 +1,8 @@
-"""Reading ssh_config files only to know what an answer can depend on. OpenSSH itself gives the answer.
+"""Reading ssh_config files only to know what an answer can depend on. OpenSSH gives the answer.
 
-`scan` walks files and Includes as ssh_config(5) describes and notes every keyword with file and line.
-It decides nothing about values: it says which Host lines there are, whether anything else could make
-two hosts differ, which keywords we do not honour, and where a file includes itself.
+`scan` walks files and Includes as ssh_config(5) describes and notes every keyword with its place.
+It decides nothing about values: it says which Host lines there are, whether anything else could
+make two hosts differ, which keywords we do not honour, and where a file includes itself.
 """
 
 from __future__ import annotations
@@ -20,14 +20,30 @@ from msgspec import Struct, field
 DEPTH_MAX = 16
 """OpenSSH's own limit of nested Includes (READCONF_MAX_DEPTH in readconf.c)."""
 
-HONOURED = frozenset(
-    ["host", "match", "include", "hostname", "user", "port", "identityfile", "certificatefile", "identityagent", "identitiesonly", "proxyjump", "proxycommand", "hostkeyalias", "userknownhostsfile", "globalknownhostsfile", "stricthostkeychecking", "hashknownhosts", "ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casignaturealgorithms", "addressfamily", "bindaddress", "pubkeyauthentication", "tag", "canonicalizehostname", "canonicaldomains", "canonicalizefallbacklocal", "canonicalizemaxdots", "canonicalizepermittedcnames", "ignoreunknown"]
-)
+_HONOURED_WORDS = """
+host match include hostname user port identityfile certificatefile identityagent identitiesonly
+proxyjump proxycommand hostkeyalias userknownhostsfile globalknownhostsfile
+stricthostkeychecking hashknownhosts ciphers macs kexalgorithms hostkeyalgorithms
+casignaturealgorithms addressfamily bindaddress pubkeyauthentication tag canonicalizehostname
+canonicaldomains canonicalizefallbacklocal canonicalizemaxdots canonicalizepermittedcnames
+ignoreunknown
+"""
+HONOURED = frozenset(_HONOURED_WORDS.split())
 """Keywords whose effect on our connections is OpenSSH's: ssh -G resolves them, or we apply them."""
 
-MOOT = frozenset(
-    ["addkeystoagent", "batchmode", "checkhostip", "clearallforwardings", "compression", "compressionlevel", "connectionattempts", "connecttimeout", "controlmaster", "controlpath", "controlpersist", "dynamicforward", "enableescapecommandline", "escapechar", "exitonforwardfailure", "fingerprinthash", "forkafterauthentication", "forwardagent", "forwardx11", "forwardx11timeout", "forwardx11trusted", "gatewayports", "ipqos", "localcommand", "localforward", "loglevel", "logverbose", "numberofpasswordprompts", "passwordauthentication", "kbdinteractiveauthentication", "challengeresponseauthentication", "permitlocalcommand", "permitremoteopen", "preferredauthentications", "remotecommand", "remoteforward", "requesttty", "sendenv", "serveralivecountmax", "serveraliveinterval", "sessiontype", "setenv", "stdinnull", "streamlocalbindmask", "streamlocalbindunlink", "syslogfacility", "tcpkeepalive", "tunnel", "tunneldevice", "updatehostkeys", "visualhostkey", "xauthlocation", "obscurekeystroketiming"]
-)
+_MOOT_WORDS = """
+addkeystoagent batchmode checkhostip clearallforwardings compression compressionlevel
+connectionattempts connecttimeout controlmaster controlpath controlpersist dynamicforward
+enableescapecommandline escapechar exitonforwardfailure fingerprinthash forkafterauthentication
+forwardagent forwardx11 forwardx11timeout forwardx11trusted gatewayports ipqos localcommand
+localforward loglevel logverbose numberofpasswordprompts passwordauthentication
+kbdinteractiveauthentication challengeresponseauthentication permitlocalcommand permitremoteopen
+preferredauthentications remotecommand remoteforward requesttty sendenv serveralivecountmax
+serveraliveinterval sessiontype setenv stdinnull streamlocalbindmask streamlocalbindunlink
+syslogfacility tcpkeepalive tunnel tunneldevice updatehostkeys visualhostkey xauthlocation
+obscurekeystroketiming
+"""
+MOOT = frozenset(_MOOT_WORDS.split())
 """Keywords about terminals, forwarding, prompts and timing that we set ourselves on purpose."""
 
 EXPANDED_BY_US = MOOT | {"identityfile", "certificatefile", "proxycommand", "host", "match"}

@@ -16,10 +16,10 @@ from probes.transport import Failure
 T = TypeVar("T")
 
 REMEMBER_FAILURE_S = 10.0
-"""Nodes that arrive this soon after a jump host failed get the same answer instead of a new wait."""
+"""Nodes that arrive this soon after a jump host failed get the same answer, not a new wait."""
 
 SLOW_S = 2.0
-"""A handshake that takes longer gives its place to the next: black holes must not queue the healthy."""
+"""A handshake that takes longer gives its place to the next: black holes hold up nobody."""
 
 
 class Hop(Struct, frozen=True):

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from probes.ssh import asyncssh
 from probes.ssh_config import SshSettings, expand
@@ -24,7 +23,7 @@ class Keys:
         self, host: str, settings: SshSettings, identity: str | None, user: str, port: int
     ) -> Sequence[asyncssh.SSHKeyPair]:
         """Key pairs to try, in order."""
-        files = [str(Path(identity).expanduser())] if identity else []
+        files = [_absolute(identity)] if identity else []
         files += [expand(path, host, settings, user, port) for path in settings.identityfile]
         certs = [expand(path, host, settings, user, port) for path in settings.certificatefile]
         key = (*files, None, *certs, settings.identityagent, settings.identitiesonly)
@@ -36,14 +35,12 @@ class Keys:
     async def _read(
         self, files: list[str], certs: list[str], settings: SshSettings, named: bool
     ) -> list[asyncssh.SSHKeyPair]:
-        if named and not Path(files[0]).is_file():
+        if named and not _there(files[:1]):
             raise Failure(
-                "auth",
-                f"identity file {files[0]} cannot be read",
-                "correct the inventory",
+                "auth", f"identity file {files[0]} cannot be read", "correct the inventory",
                 fixed=True,
-            )
-        here = [path for path in certs if Path(path).is_file()]
+            )  # fmt: skip
+        here = _there(certs)
         loop = asyncio.get_running_loop()
         own = await loop.run_in_executor(None, _read_files, files, here)
         held = await self._from_agent(files, settings)
@@ -76,6 +73,14 @@ class Keys:
             task.cancel()
         for agent in self._agents:
             agent.close()
+
+
+def _absolute(path: str) -> str:
+    return os.path.expanduser(path)
+
+
+def _there(paths: Sequence[str]) -> list[str]:
+    return [path for path in paths if os.path.isfile(path)]
 
 
 def _read_files(files: Sequence[str], certs: Sequence[str]) -> list[asyncssh.SSHKeyPair]:

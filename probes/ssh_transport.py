@@ -32,7 +32,7 @@ CONNECT_S = 10.0
 CHANNEL_S = 8.0
 
 EARLY_TRIES = 3
-"""A server that hangs up before its banner is asked again, after a jittered moment (MaxStartups)."""
+"""A server that hangs up before its banner is asked again after a jittered moment (MaxStartups)."""
 
 
 class SshTransport:

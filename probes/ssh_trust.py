@@ -1,4 +1,4 @@
-"""Which host keys we accept, and how a refusal reads. Policy strict or accept-new; there is no off."""
+"""Which host keys we accept, and how a refusal reads. Strict or accept-new; there is no off."""
 
 from __future__ import annotations
 
@@ -117,8 +117,8 @@ class Expect:
             return host_key(
                 f"host key of {self.host} differs from the one on file: it shows {shown},"
                 f" on file is {kind(line.algorithm)} {_fingerprint(line.key)} ({line.where})",
-                "compare the fingerprint with whoever reinstalled the node, over another channel; then"
-                " remove the old line by hand",
+                "compare the fingerprint with whoever reinstalled the node, over another channel;"
+                " then remove the old line by hand",
                 changed=True,
             )
         return host_key(

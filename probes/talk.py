@@ -16,7 +16,7 @@ from probes.transport import Channel, Exit, Failure
 from probes.wire import LINE_BYTES, End, Hello, Lines, read_frame
 
 BYTES_PER_S = 16 << 20
-"""More than this in one second pauses the node till the next: an agent sends about 100 KB/s at most."""
+"""More than this in one second pauses the node till the next: an agent sends 100 KB/s at most."""
 
 NOISE_LINES = 5
 NOISE_EVERY_S = 10.0

@@ -1,7 +1,7 @@
-"""Transport: run one command on a node and move bytes. ssh, local; srun and kubectl exec fit behind it.
+"""Transport: run one command on a node and move bytes. ssh, local; srun, kubectl exec fit behind.
 
-A Transport knows nothing of agents or frames. It calls a Receiver in the event loop and gives back a
-Channel. What goes wrong before the command runs is a Failure; what ends it is an Exit.
+A Transport knows nothing of agents or frames. It calls a Receiver in the event loop and gives back
+a Channel. What goes wrong before the command runs is a Failure; what ends it is an Exit.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ STDERR_KEPT = 4096
 """Bytes of a command's stderr kept for the operator: enough for a traceback's end."""
 
 TERM_S = 1.0
-"""From EOF on the agent's stdin to SIGKILL of its process group (wire protocol: gone within 1 s)."""
+"""From EOF on the agent's stdin to SIGKILL of its process group (wire protocol: gone in 1 s)."""
 
 
-class Failure(ConsoleError):
+class Failure(ConsoleError):  # noqa: N818 - an answer about a node, not an error of ours
     """Why a command could not be started on a node, or why it ended.
 
-    `reason` is the stable code of NodeStatus.reason, `state` how the node is shown, `fixed` says that
-    trying again soon cannot help (keys, accounts, policy).
+    `reason` is the stable code of NodeStatus.reason, `state` how the node is shown, `fixed` says
+    that trying again soon cannot help (keys, accounts, policy).
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""The agent's frames as typed records (wire protocol: probes/node/__init__.py), and lines from bytes.
+"""The agent's frames as typed records (wire protocol: probes/node/__init__.py), lines from bytes.
 
 Everything here reads hostile bytes: lengths, counts and numbers are bounded, nothing is evaluated.
 """
@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from probes.event import Row, Scalar
 
 LINE_BYTES = 1 << 20
-"""Longest line kept. A full processes or kernel_log frame is about 150 KB; a longer line is dropped."""
+"""Longest line kept; a full processes or kernel_log frame is about 150 KB."""
 
 NUMBER_MAX = float(1 << 64)
 """Counters are at most 64 bits wide; anything larger is not a reading."""
@@ -104,7 +104,7 @@ def read_frame(raw: bytes) -> Frame | None:
 
 
 def _read_leniently(raw: bytes) -> Frame | None:
-    """As `read_frame`, for names that are not UTF-8: lone surrogates, raw bytes. Five times slower."""
+    """As `read_frame`, for names that are not UTF-8: lone surrogates, raw bytes. Far slower."""
     try:
         loose = json.loads(raw.decode("utf-8", "replace"), parse_constant=lambda _name: None)
         frame: Frame = msgspec.convert(_without_holes(loose), Frame)

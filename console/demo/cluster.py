@@ -24,7 +24,8 @@ from console.demo.tree import Template
 from inventory.node import Inventory, Node
 
 if TYPE_CHECKING:
-    from console.demo.server import Children, Port
+    from console.demo.execution import Children
+    from console.demo.server import Port
 
 USER = "operator"
 LOOPBACK = "127.0.0.1"
@@ -92,7 +93,8 @@ class DemoCluster:
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
-        from console.demo.server import Children, Exec, Port
+        from console.demo.execution import Children, Exec
+        from console.demo.server import Port
         from probes.ssh import asyncssh
 
         self.directory = stack.enter_context(scratch(executable_place()))

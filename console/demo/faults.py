@@ -152,6 +152,7 @@ def files(fault: Fault, t: float, hardware: Hardware) -> dict[str, str | bytes]:
 
 
 def _port(fault: Fault, since_s: float) -> dict[str, str]:
+    """Counters stop at their width of 8 and 16 bits, as PMA counters do."""
     if fault.kind == "ib_down":
         return {**DOWN, "counters/link_downed": "1"}
     if fault.kind == "ib_slow":
@@ -163,10 +164,10 @@ def _port(fault: Fault, since_s: float) -> dict[str, str]:
     up_s = whole * up_each_s + min(phase, up_each_s)
     return {
         **(DOWN if is_down else {}),
-        "counters/link_downed": str(41 + downs),
-        "counters/link_error_recovery": str(17 + downs // 2),
-        "counters/symbol_error": str(1906 + int(SYMBOLS_PER_S * up_s)),
-        "counters/port_rcv_errors": str(88 + int(4 * since_s)),
+        "counters/link_downed": str(min(255, 41 + downs)),
+        "counters/link_error_recovery": str(min(255, 17 + downs // 2)),
+        "counters/symbol_error": str(min(65535, 1906 + int(SYMBOLS_PER_S * up_s))),
+        "counters/port_rcv_errors": str(min(65535, 88 + int(4 * since_s))),
     }
 
 

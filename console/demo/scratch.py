@@ -26,6 +26,8 @@ LOCK = "lock"
 UNLOCKED_S = 60.0
 """A directory without a lock file is just being made by another demo; if older, a leftover."""
 
+_NOEXEC = getattr(os, "ST_NOEXEC", 0)  # only Linux tells
+
 MEMORY = Path("/dev/shm")
 """Linux' shared memory file system; often mounted noexec."""
 
@@ -38,7 +40,7 @@ def executable_place() -> Path:
     for place in (Path(tempfile.gettempdir()), user_cache_path("gpuconsole", appauthor=False)):
         with contextlib.suppress(OSError):
             place.mkdir(mode=0o700, parents=True, exist_ok=True)
-            if not os.statvfs(place).f_flag & os.ST_NOEXEC:
+            if not os.statvfs(place).f_flag & _NOEXEC:
                 return place
     raise ConsoleError(
         "the demo needs a directory whose programs may be started, and the temp directory is "

@@ -16,7 +16,10 @@ from pathlib import Path
 
 from console.demo.sysfs_text import AER, COUNTERS, DOWN, HW_COUNTERS, UP, routes
 
-__all__ = ["DOWN", "UP", "build", "counter", "kernel_line", "lose_gpu", "port_state", "process"]
+__all__ = [
+    "CPUS", "DOWN", "UP", "build", "counter", "kernel_line", "lose_gpu", "port_state", "process",
+    "remove_gpu", "write",
+]  # fmt: skip
 
 GPU_BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 NIC_BUSES = ("18", "40", "4f", "5e", "9a", "c0", "ce", "dc")

@@ -7,9 +7,16 @@ gpuconsole and a curious operator type, not every option of the real ones.
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import json
 import os
+import pty
+import select
+import signal
+import struct
 import sys
+import termios
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -25,6 +32,9 @@ ROW_S = 0.05
 FAILED = 3
 """Exit status of nccl-tests after an NCCL error."""
 PARENT = os.getppid()
+END_OF_FILE = b"\x04"
+HANG_UP_S = 2.0
+"""From the end of what is typed to SIGHUP, if nothing is shown meanwhile."""
 
 
 def _say(text: str) -> None:
@@ -149,11 +159,49 @@ def _bytes(text: str) -> int:
     return int(text[: len(text) - len(unit)]) * SIZES[unit]
 
 
+def terminal(node: Path, words: Sequence[str]) -> int:
+    """COLUMNS LINES [COMMAND]: a login shell, or the command, on a terminal of its own.
+
+    Our stdin and stdout are what is typed and shown; the end of stdin hangs the terminal up.
+    """
+    child, master = pty.fork()
+    if child == 0:
+        prompt = {**os.environ, "PS1": f"{node.name} (simulated)$ ", "ENV": ""}
+        os.execve("/bin/sh", ["sh", "-c", words[2]] if words[2:] else ["sh", "-i"], prompt)
+    size = struct.pack("HHHH", int(words[1]), int(words[0]), 0, 0)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, size)
+    with contextlib.suppress(OSError):  # EIO: nobody has the terminal open any more
+        _carry(child, master)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status) & 255
+
+
+def _carry(child: int, master: int) -> None:
+    sources, left_s = [0, master], None
+    while True:
+        ready = select.select(sources, [], [], left_s)[0]
+        if not ready:
+            os.kill(child, signal.SIGHUP)
+        for source in ready:
+            data = os.read(source, 65536)
+            if source == master:
+                if not data:
+                    return
+                os.write(1, data)
+            elif data:
+                os.write(master, data)
+            else:
+                sources.remove(0)
+                os.write(master, END_OF_FILE)
+                left_s = HANG_UP_S
+
+
 TOOLS: dict[str, Callable[[Path, Sequence[str]], int]] = {
     "dmesg": dmesg,
     "nvidia-smi": nvidia_smi,
     "systemctl": systemctl,
     "all_reduce_perf": all_reduce_perf,
+    "demo-terminal": terminal,
 }
 
 

@@ -17,13 +17,16 @@ from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, ClassVar, Protocol
 
+from rich.console import RenderableType
 from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
+from textual.screen import Screen
 from textual.worker import Worker, WorkerError, WorkerState
 
 from console.fleet import Fleet
 from console.tui import commands
+from console.tui.paint import cropped
 from console.tui.roster import Roster
 from console.tui.screens.acting import ActingScreen
 from console.tui.screens.fleet import FleetScreen
@@ -233,6 +236,9 @@ class ConsoleApp(App[None]):
                 return
             spent += took
             await asyncio.sleep(0)
+
+    def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
+        super()._display(screen, cropped(renderable))
 
     def toggle_pause(self) -> None:
         """Freeze what is shown, or catch up. Collecting and judging go on."""

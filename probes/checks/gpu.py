@@ -15,6 +15,8 @@ NO_DRIVER = (9, 12)
 MISMATCH = 18
 QUIET = (3, 6, 10, 13, 19, 21, 25, 27)
 """Return codes that are not faults: unsupported, no sample yet, retry next pass (science.md 4)."""
+MANY = 3
+"""Peers of which most can be wrong about nothing: two nodes have no majority."""
 PROBES = ("gpu", "ecc", "pcie", "nvlink", "inventory")
 
 COUNT = Rule(
@@ -193,11 +195,11 @@ def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
     if look.facts.node.gpus is not None:
         return look.facts.node.gpus, f"the inventory says gpus: {look.facts.node.gpus}"
     on_bus = node.values.get("pci_gpu_count")
-    majority = look.peers.gpu_count
-    if majority is not None and look.peers.nodes >= 3:
-        return majority, f"most of {look.peers.nodes} peers in role {look.peers.role} have {majority}"
-    if isinstance(on_bus, int):
+    majority = look.peers.gpu_count if look.peers.nodes >= MANY else None
+    if isinstance(on_bus, int) and on_bus >= (majority or 0):
         return on_bus, f"the PCI bus has {on_bus}"
+    if majority is not None:
+        return majority, f"most of {look.peers.nodes} peers in role {look.peers.role} have {majority}"
     return None, ""
 
 

@@ -194,8 +194,14 @@ class Library:
             if gpu.handle is None or failure.rc not in SOFT:
                 gpu.failure = failure
         except Stuck:
-            gpu.handle = None
+            return self._before(gpu)
         return gpu
+
+    def _before(self, gpu: "Gpu") -> "Gpu":
+        """What an earlier list said about a GPU that is stuck now: its handle may serve again."""
+        earlier = [one for one in self._gpus or () if one.index == gpu.index and one.handle]
+        gpu.handle = None
+        return earlier[0] if earlier and earlier[0].pci == self._booked[gpu.index] else gpu
 
 
 def pci_key(info: "Any") -> "str":

@@ -165,6 +165,22 @@ async def test_openssh_runs_commands_with_status_and_both_streams(
     }  # fmt: skip
 
 
+async def test_a_login_is_a_shell_on_a_terminal(demo: DemoCluster, lab: Lab) -> None:
+    lab.programs("ssh", "ssh", package="openssh-client")
+    argv = [*ssh_argv(demo, "d2", "")[:-2], "-tt"]
+    argv[argv.index("d2")], argv[-1] = argv[-1], "d2"
+    process = await asyncio.create_subprocess_exec(
+        *argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    async with asyncio.timeout(DEADLINE_S):
+        typed = b"tty; stty size; nvidia-smi | grep -c lost; exit 5\n"
+        out, _ = await process.communicate(typed)
+    assert process.returncode == 5
+    assert b"(simulated)$" in out
+    assert b"/dev/pts/" in out
+    assert b"\n1\r\n" in out
+
+
 async def test_openssh_refuses_a_changed_host_key(lab: Lab) -> None:
     lab.programs("ssh", "ssh", package="openssh-client")
     async with DemoCluster(scenario=scenario(Fault(node="d1", kind="host_key"))) as demo:
@@ -362,6 +378,28 @@ def test_strangers_are_not_removed(tmp_path: Path) -> None:
     assert scratch.remove_stale(tmp_path) == [old]
     assert target.is_dir()
     assert young.is_dir()
+
+
+def test_programs_are_not_put_where_they_cannot_start(
+    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lab.root("mounting a noexec file system")
+    place = tmp_path / "noexec"
+    place.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "noexec,size=64k", "tmpfs", str(place)]
+    done = subprocess.run(mount, check=False, capture_output=True)
+    lab.require("mount", done.returncode == 0, done.stderr.decode())
+    try:
+        monkeypatch.setattr("tempfile.tempdir", str(place))
+        found = scratch.executable_place()
+        assert found != place
+        assert found.is_dir()
+        assert scratch.fast_place(1) == tmp_path / "shm"
+        monkeypatch.setattr(scratch, "MEMORY", place)
+        monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+        assert scratch.fast_place(1 << 20) == tmp_path
+    finally:
+        subprocess.run(["umount", str(place)], check=True)
 
 
 def test_importing_the_demo_imports_neither_the_screen_nor_ssh() -> None:

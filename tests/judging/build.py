@@ -67,6 +67,9 @@ class Built:
         for index, slot in enumerate(slots):
             self.put("inventory", slot, index=index, name="NVIDIA H100 80GB HBM3",
                      pci_device_id=device_id, mig_mode=False)  # fmt: skip
+        for slot in SLOTS:
+            if slot not in slots and self.facts.get("inventory", slot):
+                self.put("inventory", slot, gone=True)
         values: dict[str, Scalar] = {
             "driver_version": "580.95.05", "gpu_count": len(slots), "pci_gpu_count": 8,
             "nvml_library": True, **node,

@@ -72,6 +72,11 @@ for line in sys.stdin:
             pause.wait(0.01)
         held = [ctx._held[device] for device in ctx.stuck()]
         answer = {call.device: call.call for call in held}
+    elif order["op"] == "free":
+        pause = threading.Event()
+        while ctx.stuck():
+            pause.wait(0.01)
+        answer = {}
     elif order["op"] == "python":
         answer = {"version": list(sys.version_info[:2]), "isolated": sys.flags.isolated,
                   "no_site": sys.flags.no_site, "argv": sys.argv, "name": __name__,

@@ -93,6 +93,13 @@ def test_a_directory_of_errors_is_left_alone(
     assert files.read(str(tmp_path / "c")) == dict.fromkeys("abcdef", 1)
 
 
+def test_after_two_failures_the_rest_is_not_tried(tmp_path: Path, files: CounterFiles) -> None:
+    (tmp_path / "c/a").mkdir(parents=True)
+    (tmp_path / "c/b").mkdir()
+    sysfs.write(tmp_path, "c/c", "1\n")
+    assert files.read(str(tmp_path / "c")) == {}
+
+
 def test_more_files_than_may_stay_open(
     tmp_path: Path, files: CounterFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -305,6 +305,19 @@ def test_hang_on_one_gpu_costs_that_gpu(each_machine: Machine) -> None:
     assert list(gpus) == list(ecc) == BUS[:3] + BUS[4:]
 
 
+def test_a_card_that_stops_hanging_is_read_at_once(machine: Machine) -> None:
+    """Even when the list of handles was renewed while it hung."""
+    with machine.session(deadline_s=0.3) as session:
+        session.collect("nvml")
+        machine.gpu(3, hang={"*": 3600})
+        session.ask(op="background", probe="nvml")
+        session.ask(op="stuck", devices=1)
+        assert len(session.collect("inventory")) == 8  # seven GPUs and the node
+        machine.gpu(3, hang={})
+        session.ask(op="free")
+        assert list(session.collect("nvml")) == BUS
+
+
 def test_a_card_that_hangs_before_it_has_a_handle(machine: Machine) -> None:
     sysfs.build(machine.root)
     machine.gpu(3, hang={"nvmlDeviceGetHandleByIndex_v2": 3600})

@@ -29,11 +29,12 @@ def frame(**fields):
     put(marker + b" " + json.dumps(fields).encode() + b"\\n")
 def hello(**fields):
     base = dict(k="hello", v=1, host="node", python="3.11", pid=os.getpid(), uid=1000, boot_id="b",
-                wall=time.time(), mono=time.monotonic(), kernel="6", os="x", caps=["host"], missing={{}})
+                wall=time.time(), mono=time.monotonic(), kernel="6", os="x", caps=["host"],
+                missing={{}})
     frame(**dict(base, **fields))
 def tick(probe="host", devices=None, rows=(), **more):
-    frame(k="s", p=probe, t=time.monotonic(), d=devices if devices is not None else {{"": {{"load1": 1.0}}}},
-          r=list(rows), **more)
+    answer = devices if devices is not None else {{"": {{"load1": 1.0}}}}
+    frame(k="s", p=probe, t=time.monotonic(), d=answer, r=list(rows), **more)
 def end():
     frame(k="end", t=time.monotonic())
 def until_eof():

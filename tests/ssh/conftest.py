@@ -6,13 +6,14 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from tests.conftest import Lab as Gate
 from tests.ssh.agents import Agents
 from tests.ssh.faulty import Faulty
 from tests.ssh.lab import Lab
 
 
 @pytest.fixture
-def sshd(lab) -> Iterator[Lab]:
+def sshd(lab: Gate) -> Iterator[Lab]:
     """A fresh laboratory of real OpenSSH servers; empty at first."""
     lab.sshd()
     found = Lab()

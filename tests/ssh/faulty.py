@@ -17,7 +17,7 @@ class Faulty:
 
     def __init__(self) -> None:
         self._servers: list[asyncio.Server] = []
-        self._tasks: set[asyncio.Task] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self.connections = 0
 
     async def start(self, kind: str, target: tuple[str, int] | None = None, count: int = 0) -> int:
@@ -39,7 +39,14 @@ class Faulty:
         self._servers.append(server)
         return int(server.sockets[0].getsockname()[1])
 
-    async def _behave(self, kind, reader, writer, target, count) -> None:
+    async def _behave(
+        self,
+        kind: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        target: tuple[str, int] | None,
+        count: int,
+    ) -> None:
         if kind == "banner":
             writer.write(BANNER)
         elif kind == "http":
@@ -55,12 +62,19 @@ class Faulty:
             return
         elif kind == "close":
             return
-        elif kind in ("mute", "cut"):
+        elif kind in ("mute", "cut") and target is not None:
             await self._forward(kind, reader, writer, target, count)
             return
         await asyncio.Event().wait()
 
-    async def _forward(self, kind, reader, writer, target, left) -> None:
+    async def _forward(
+        self,
+        kind: str,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        target: tuple[str, int],
+        left: int,
+    ) -> None:
         back, forth = await asyncio.open_connection(*target)
 
         async def up() -> None:

@@ -18,8 +18,10 @@ import socket
 import subprocess
 import tempfile
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from inventory.node import Inventory, Node
 
@@ -35,7 +37,9 @@ def free_port(address: str = "127.0.0.1") -> int:
         return int(sock.getsockname()[1])
 
 
-def wait_for(condition, timeout_s: float = PREPARE_S, what: str = "condition") -> None:
+def wait_for(
+    condition: Callable[[], object], timeout_s: float = PREPARE_S, what: str = "condition"
+) -> None:
     """Poll a condition of the outside world; AssertionError at the deadline."""
     deadline = time.monotonic() + timeout_s
     while not condition():
@@ -77,6 +81,19 @@ def children(pid: int) -> list[int]:
     return found
 
 
+def output(*argv: str) -> str:
+    """What a program prints; it must succeed."""
+    done = subprocess.run(
+        argv, check=True, capture_output=True, text=True, stdin=subprocess.DEVNULL
+    )
+    return done.stdout
+
+
+def background(*argv: str) -> subprocess.Popen[bytes]:
+    """A program that runs until it is killed."""
+    return subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+
+
 def processes_of(uid: int) -> list[int]:
     """Processes of one account."""
     found = []
@@ -96,7 +113,7 @@ class Sshd:
     port: int
     key: Path
     log_path: Path
-    process: subprocess.Popen
+    process: subprocess.Popen[bytes]
 
     @property
     def log(self) -> str:
@@ -242,7 +259,7 @@ class Lab:
         wait_for(lambda: answers(address, self.port), what=f"sshd {name}: {server.log}")
         return server
 
-    def _spawn(self, conf: Path, log: Path) -> subprocess.Popen:
+    def _spawn(self, conf: Path, log: Path) -> subprocess.Popen[bytes]:
         argv = [SSHD, "-D", "-f", str(conf), "-E", str(log)]
         return subprocess.Popen(argv, stdin=subprocess.DEVNULL, start_new_session=True)
 
@@ -271,13 +288,18 @@ class Lab:
         path.write_text(f"{text}\nHost *\n  IdentityFile {self.folder}/id\n  IdentityAgent none\n")
         return path
 
-    def node(self, server: str, **settings) -> Node:
+    def node(self, server: str, **settings: Any) -> Node:
         """The inventory's entry for a server."""
         found = self.servers[server]
-        fields = {"name": server, "address": found.address, "port": found.port, "user": self.user}
+        fields: dict[str, Any] = {
+            "name": server,
+            "address": found.address,
+            "port": found.port,
+            "user": self.user,
+        }
         return Node(**{**fields, **settings})
 
-    def inventory(self, *nodes: Node, config: Path | None = None, **settings) -> Inventory:
+    def inventory(self, *nodes: Node, config: Path | None = None, **settings: Any) -> Inventory:
         """An inventory that uses the lab's own ssh_config and known_hosts."""
         settings.setdefault("known_hosts", (str(self.known_hosts()),))
         return Inventory(nodes=nodes, ssh_config=str(config or self.ssh_config()), **settings)

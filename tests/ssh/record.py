@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable
 
 from inventory.node import Inventory, Node
 from probes.bundle import AgentConfig
-from probes.event import Event, NodeState, NodeStatus, Sample
+from probes.event import Event, NodeStatus, Sample
 from probes.session import Session
 from probes.transport import Transport, connections
 
@@ -64,21 +64,21 @@ class Record:
 
 
 @contextlib.asynccontextmanager
-async def transport_of(inventory: Inventory, **more) -> AsyncIterator[Transport]:
+async def transport_of(inventory: Inventory, fanout: int = 64) -> AsyncIterator[Transport]:
     """A transport that is closed at the end."""
-    transport = connections(inventory, **more)
+    transport = connections(inventory, fanout=fanout)
     try:
         yield transport
     finally:
         await transport.close()
 
 
-async def one_pass(inventory: Inventory, timeout_s: float = 12.0, **config) -> Record:
+async def one_pass(inventory: Inventory, timeout_s: float = 12.0, fanout: int = 64) -> Record:
     """One pass over all nodes of an inventory."""
     record = Record()
-    async with transport_of(inventory) as transport, asyncio.TaskGroup() as group:
+    async with transport_of(inventory, fanout=fanout) as transport, asyncio.TaskGroup() as group:
         for node in inventory.nodes:
-            agent = AgentConfig(mode="pass", **config)
+            agent = AgentConfig(mode="pass")
             group.create_task(Session(node, transport, agent, record, timeout_s).run())
     return record
 
@@ -86,9 +86,9 @@ async def one_pass(inventory: Inventory, timeout_s: float = 12.0, **config) -> R
 class Watch:
     """Sessions that watch in the background until the block is left."""
 
-    def __init__(self, inventory: Inventory, **config) -> None:
+    def __init__(self, inventory: Inventory, probes: list[str] | None = None) -> None:
         self.inventory = inventory
-        self.config = {"fast_s": 1.0, **config}
+        self.probes = probes
         self.record = Record()
         self.sessions: dict[str, Session] = {}
         self.tasks: list[asyncio.Task[None]] = []
@@ -101,7 +101,7 @@ class Watch:
 
     def start(self, node: Node) -> None:
         """Begin watching one more node."""
-        config = AgentConfig(mode="watch", **self.config)
+        config = AgentConfig(mode="watch", fast_s=1.0, probes=self.probes)
         session = Session(node, self.transport, config, self.record)
         self.sessions[node.name] = session
         self.tasks.append(asyncio.ensure_future(session.run()))
@@ -111,6 +111,3 @@ class Watch:
             task.cancel()
         await asyncio.gather(*self.tasks, return_exceptions=True)
         await self.transport.close()
-
-
-UP = NodeState.UP

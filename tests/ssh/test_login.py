@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import subprocess
-
 import pytest
 
 from probes.bundle import AgentConfig
 from probes.event import NodeState
 from probes.session import Session
-from tests.ssh.lab import wait_for
+from tests.ssh.agents import Agents
+from tests.ssh.lab import Lab, background, output, wait_for
 from tests.ssh.record import Record, Watch, one_pass, transport_of
 
 OK = "hello(); tick(); end(); until_eof()"
 
 
-async def test_several_addresses_answer(sshd, agents):
+async def test_several_addresses_answer(sshd: Lab, agents: Agents) -> None:
     nodes = []
     for index in range(1, 5):
         sshd.serve(f"n{index}", index)
@@ -27,7 +26,7 @@ async def test_several_addresses_answer(sshd, agents):
         assert sshd.servers[node.name].logins == 1
 
 
-async def test_host_certificate(sshd, agents):
+async def test_host_certificate(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1, certificate="n1")
     trusted = sshd.known_hosts(sshd.ca_line(), name="ca")
     node = sshd.node("n1", python=agents.script(OK))
@@ -36,7 +35,7 @@ async def test_host_certificate(sshd, agents):
     assert record.last("n1").state is NodeState.ENDED
 
 
-async def test_host_certificate_for_another_name_is_refused(sshd, agents):
+async def test_host_certificate_for_another_name_is_refused(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1, certificate="somebody-else")
     trusted = sshd.known_hosts(sshd.ca_line(), name="ca")
     node = sshd.node("n1", python=agents.script(OK))
@@ -46,7 +45,9 @@ async def test_host_certificate_for_another_name_is_refused(sshd, agents):
     assert "principal" in status.text
 
 
-async def test_certificate_of_unknown_authority_falls_back_to_the_plain_key(sshd, agents):
+async def test_certificate_of_unknown_authority_falls_back_to_the_plain_key(
+    sshd: Lab, agents: Agents
+) -> None:
     server = sshd.serve("n1", 1, certificate="n1")
     plain = f"[{server.address}]:{server.port} {server.public_key}"
     other = "@cert-authority * " + " ".join((sshd.folder / "id.pub").read_text().split()[:2])
@@ -56,7 +57,7 @@ async def test_certificate_of_unknown_authority_falls_back_to_the_plain_key(sshd
     assert record.last("n1").state is NodeState.ENDED
 
 
-async def test_key_type_on_file_is_asked_for(sshd, agents):
+async def test_key_type_on_file_is_asked_for(sshd: Lab, agents: Agents) -> None:
     """A server with two host keys shows the one that known_hosts holds, hashed or not."""
     rsa = sshd.keygen(sshd.folder / "host-rsa", "rsa")
     server = sshd.serve("n1", 1, extra=f"HostKey {rsa}")
@@ -75,7 +76,7 @@ async def test_key_type_on_file_is_asked_for(sshd, agents):
     ).state == "ended"
 
 
-async def test_jump_host_is_logged_in_once(sshd, agents):
+async def test_jump_host_is_logged_in_once(sshd: Lab, agents: Agents) -> None:
     sshd.serve("jump", 99)
     nodes = []
     for index in range(1, 6):
@@ -88,7 +89,7 @@ async def test_jump_host_is_logged_in_once(sshd, agents):
     assert all(sshd.servers[node.name].logins == 1 for node in nodes)
 
 
-async def test_jump_host_of_ssh_config(sshd, agents):
+async def test_jump_host_of_ssh_config(sshd: Lab, agents: Agents) -> None:
     jump, node = sshd.serve("jump", 99), sshd.serve("n1", 1)
     config = sshd.ssh_config(
         f"Host bastion\n  HostName {jump.address}\n  Port {jump.port}\n  User {sshd.user}\n"
@@ -100,7 +101,7 @@ async def test_jump_host_of_ssh_config(sshd, agents):
     assert jump.logins == 1
 
 
-async def test_jump_host_is_opened_again_after_it_died(sshd, agents):
+async def test_jump_host_is_opened_again_after_it_died(sshd: Lab, agents: Agents) -> None:
     sshd.serve("jump", 99)
     sshd.serve("n1", 1)
     jump = f"{sshd.user}@{sshd.servers['jump'].address}:{sshd.port}"
@@ -115,7 +116,7 @@ async def test_jump_host_is_opened_again_after_it_died(sshd, agents):
             sshd.restart("jump")
 
 
-async def test_host_key_of_the_jump_host_is_checked(sshd, agents):
+async def test_host_key_of_the_jump_host_is_checked(sshd: Lab, agents: Agents) -> None:
     jump = sshd.serve("jump", 99)
     node = sshd.serve("n1", 1)
     only_node = f"[{node.address}]:{node.port} {node.public_key}"
@@ -127,7 +128,7 @@ async def test_host_key_of_the_jump_host_is_checked(sshd, agents):
     assert node.logins == jump.logins == 0
 
 
-async def test_jump_host_that_does_not_forward(sshd, agents):
+async def test_jump_host_that_does_not_forward(sshd: Lab, agents: Agents) -> None:
     jump = sshd.serve("jump", 99, extra="AllowTcpForwarding no")
     sshd.serve("n1", 1)
     via = (f"{sshd.user}@{jump.address}:{jump.port}",)
@@ -136,7 +137,7 @@ async def test_jump_host_that_does_not_forward(sshd, agents):
     assert status.reason == "jump_refuses"
 
 
-async def test_proxy_command(sshd, agents):
+async def test_proxy_command(sshd: Lab, agents: Agents) -> None:
     server = sshd.serve("n1", 1)
     relay = sshd.script(
         "relay",
@@ -155,7 +156,7 @@ async def test_proxy_command(sshd, agents):
     assert record.last("n1").state is NodeState.ENDED, record.last("n1")
 
 
-async def test_unknown_user_is_auth_failed_and_not_repeated(sshd, agents):
+async def test_unknown_user_is_auth_failed_and_not_repeated(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1)
     node = sshd.node("n1", python=agents.script(OK), user="nobody-here")
     async with Watch(sshd.inventory(node)) as watch:
@@ -168,11 +169,10 @@ async def test_unknown_user_is_auth_failed_and_not_repeated(sshd, agents):
         status = watch.record.last("n1")
     assert status.reason == "auth"
     assert "nobody-here" in status.text
-    assert status.retry_at is not None
-    assert status.retry_at - status.at > 500
+    assert (status.retry_at or 0.0) - status.at > 500
 
 
-async def test_missing_identity_is_named(sshd, agents):
+async def test_missing_identity_is_named(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1)
     node = sshd.node("n1", python=agents.script(OK), identity="/nowhere/key")
     status = (await one_pass(sshd.inventory(node))).last("n1")
@@ -180,13 +180,15 @@ async def test_missing_identity_is_named(sshd, agents):
     assert "/nowhere/key" in status.text
 
 
-async def test_agent_keys_are_used_and_read_once(sshd, agents, monkeypatch):
+async def test_agent_keys_are_used_and_read_once(
+    sshd: Lab, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     socket_path = sshd.folder / "agent.sock"
-    agent = subprocess.Popen(["ssh-agent", "-D", "-a", str(socket_path)], stdout=subprocess.DEVNULL)
+    agent = background("ssh-agent", "-D", "-a", str(socket_path))
     try:
         wait_for(socket_path.exists, what="ssh-agent")
         monkeypatch.setenv("SSH_AUTH_SOCK", str(socket_path))
-        subprocess.run(["ssh-add", "-q", str(sshd.folder / "id")], check=True)
+        output("ssh-add", "-q", str(sshd.folder / "id"))
         config = sshd.folder / "agent_config"
         config.write_text("IdentityFile /nonexistent\n")
         nodes = []
@@ -207,7 +209,7 @@ async def test_agent_keys_are_used_and_read_once(sshd, agents, monkeypatch):
         ("Access denied: user user7 (uid=60007) has no active jobs on this node.", "no_job_policy"),
     ],
 )
-async def test_policy_told_in_a_banner(sshd, agents, text, reason):
+async def test_policy_told_in_a_banner(sshd: Lab, agents: Agents, text: str, reason: str) -> None:
     banner = sshd.folder / "banner"
     banner.write_text(text + "\n")
     sshd.serve("n1", 1, extra=f"Banner {banner}\nDenyUsers {sshd.user}")
@@ -215,7 +217,7 @@ async def test_policy_told_in_a_banner(sshd, agents, text, reason):
     assert (status.state, status.reason) == (NodeState.AUTH_FAILED, reason)
 
 
-async def test_second_factor_is_named_and_never_prompted(sshd, agents):
+async def test_second_factor_is_named_and_never_prompted(sshd: Lab, agents: Agents) -> None:
     extra = "AuthenticationMethods publickey,password\nPasswordAuthentication yes"
     sshd.serve("n1", 1, extra=extra)
     status = (await one_pass(sshd.inventory(sshd.node("n1", python=agents.script(OK))))).last("n1")

@@ -12,15 +12,24 @@ from hypothesis import strategies as st
 
 from probes.answers import Clock
 from probes.event import NodeState
-from probes.reasons import read_exit, read_text
+from probes.reasons import read_exit
+from probes.reasons import read_text as read
 from probes.sanitise import clean, decode
-from probes.transport import Exit
+from probes.transport import Exit, Failure
 from probes.wire import Lines, Tick, read_frame
+
+
+def read_text(text: str) -> Failure:
+    """The Failure a text speaks of; there must be one."""
+    found = read(text)
+    assert found is not None
+    return found
+
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 
 
-def test_case_host_key_changed():
+def test_case_host_key_changed() -> None:
     failure = read_text((CASES / "ssh-transport-host-key-changed.txt").read_text())
     assert (failure.reason, failure.state) == ("host_key", NodeState.HOST_KEY_CHANGED)
     assert failure.fixed, "never retried in a loop"
@@ -29,25 +38,27 @@ def test_case_host_key_changed():
     assert "by hand" in failure.hint
 
 
-def test_case_pam_slurm_adopt():
+def test_case_pam_slurm_adopt() -> None:
     parts = re.split(
         r"^### (\S+) rc=\d+\n",
         (CASES / "ssh-transport-pam-slurm-adopt.txt").read_text(),
         flags=re.MULTILINE,
     )[1:]
-    found = {name: read_text(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
+    found = {name: read(text) for name, text in zip(parts[::2], parts[1::2], strict=True)}
     assert found["gpu-a02"] is None
     for name in ("gpu-a01", "gpu-a03"):
-        assert (found[name].reason, found[name].state) == ("no_job_policy", NodeState.AUTH_FAILED)
+        failure = found[name]
+        assert failure is not None
+        assert (failure.reason, failure.state) == ("no_job_policy", NodeState.AUTH_FAILED)
 
 
-def test_case_two_factor():
+def test_case_two_factor() -> None:
     failure = read_text((CASES / "ssh-transport-two-factor-prompts.txt").read_text())
     assert (failure.reason, failure.fixed) == ("needs_interactive_auth", True)
     assert "publickey,keyboard-interactive" in failure.what
 
 
-def test_case_control_path():
+def test_case_control_path() -> None:
     failure = read_text((CASES / "ssh-transport-controlpath-too-long.txt").read_text())
     assert failure.reason == "control_path_too_long"
     assert "local problem" in failure.what
@@ -65,16 +76,16 @@ def test_case_control_path():
         ("System is booting up. Unprivileged users are not permitted to log in yet.", "no_shell"),
     ],
 )
-def test_other_wordings(text, reason):
+def test_other_wordings(text: str, reason: str) -> None:
     assert read_text(text).reason == reason
 
 
 @pytest.mark.parametrize("text", ["", "Welcome to the python3 cluster", "Last login: yesterday"])
-def test_harmless_texts_mean_nothing(text):
-    assert read_text(text) is None
+def test_harmless_texts_mean_nothing(text: str) -> None:
+    assert read(text) is None
 
 
-def test_exit_without_words_is_told_as_it_is():
+def test_exit_without_words_is_told_as_it_is() -> None:
     failure = read_exit(Exit(rc=0), "")
     assert failure.reason == "no_agent"
     assert "status 0" in failure.what
@@ -82,7 +93,7 @@ def test_exit_without_words_is_told_as_it_is():
 
 
 @given(st.text(), st.integers(2, 50))
-def test_clean_is_one_printable_line(text, limit):
+def test_clean_is_one_printable_line(text: str, limit: int) -> None:
     found = clean(text, limit)
     assert found.isprintable()
     assert len(found) <= limit
@@ -90,23 +101,23 @@ def test_clean_is_one_printable_line(text, limit):
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=("C", "Z"))))
-def test_clean_keeps_printable_text(text):
+def test_clean_keeps_printable_text(text: str) -> None:
     assert clean(text, 10**6) == text
 
 
 @given(st.binary())
-def test_decode_never_fails(raw):
+def test_decode_never_fails(raw: bytes) -> None:
     assert decode(raw).isprintable()
 
 
-def test_clean_removes_escapes_whole():
+def test_clean_removes_escapes_whole() -> None:
     assert clean("a\x1b[31;1mb\x1b[0m\x1b]0;title\x07c\x1b]8;;http://x\x1b\\d") == "abcd"
     assert clean("x\ty\nz\u2028w") == "x y z w"
     assert clean("\x1b" * 5000) == ""
 
 
 @given(st.lists(st.binary(max_size=30)), st.lists(st.integers(1, 40)))
-def test_lines_equal_split_however_they_are_cut(parts, cuts):
+def test_lines_equal_split_however_they_are_cut(parts: list[bytes], cuts: list[int]) -> None:
     whole = b"\n".join(parts) + b"\n"
     lines, found, at = Lines(), [], 0
     for cut in [*cuts, len(whole)]:
@@ -117,7 +128,7 @@ def test_lines_equal_split_however_they_are_cut(parts, cuts):
 
 
 @given(st.lists(st.binary(max_size=40), min_size=1), st.lists(st.integers(1, 15)))
-def test_lines_drop_exactly_the_long_ones(parts, cuts):
+def test_lines_drop_exactly_the_long_ones(parts: list[bytes], cuts: list[int]) -> None:
     whole = b"\n".join(part.replace(b"\n", b"") for part in parts) + b"\n"
     lines, found, at = Lines(cap=20), [], 0
     for cut in [*cuts, len(whole)]:
@@ -129,7 +140,7 @@ def test_lines_drop_exactly_the_long_ones(parts, cuts):
 
 
 @given(st.binary())
-def test_any_bytes_are_a_frame_or_none(raw):
+def test_any_bytes_are_a_frame_or_none(raw: bytes) -> None:
     read_frame(raw)
 
 
@@ -146,18 +157,18 @@ def test_any_bytes_are_a_frame_or_none(raw):
         b"",
     ],
 )
-def test_nonsense_is_no_frame(raw):
+def test_nonsense_is_no_frame(raw: bytes) -> None:
     assert read_frame(raw) is None
 
 
-def test_nulls_are_absent_not_fatal():
+def test_nulls_are_absent_not_fatal() -> None:
     raw = json.dumps({"k": "s", "p": "gpu", "t": 1, "d": {"a": {"x": None, "y": 2}}}).encode()
     frame = read_frame(raw)
     assert isinstance(frame, Tick)
     assert frame.d == {"a": {"y": 2}}
 
 
-def test_clock_follows_the_fastest_frame_and_never_the_future():
+def test_clock_follows_the_fastest_frame_and_never_the_future() -> None:
     clock = Clock(node_mono=100.0, mono=1000.5)
     assert clock.epoch(101.0, mono=1001.0, now=5001.0) == pytest.approx(5001.0, abs=0.01)
     # This frame was half a second slower than the last one.
@@ -166,6 +177,6 @@ def test_clock_follows_the_fastest_frame_and_never_the_future():
     assert clock.epoch(float("nan"), mono=1004.0, now=5004.0) == 5004.0
 
 
-def test_a_hostile_clock_cannot_date_anything_before_the_session():
+def test_a_hostile_clock_cannot_date_anything_before_the_session() -> None:
     clock = Clock(node_mono=100.0, mono=1000.0)
     assert clock.epoch(-1e12, mono=1010.0, now=5010.0) >= 5000.0

@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
-from inventory.run import LocalRun
+from inventory.run import Completed, LocalRun, Run
 from probes.event import NodeState
 from probes.ssh_config import SshConfig, expand
 from probes.ssh_files import matches, split
 from probes.transport import Failure
+from tests.conftest import Lab as Gate
+from tests.ssh.agents import Agents
+from tests.ssh.lab import Lab
 from tests.ssh.record import one_pass
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 
 
 @pytest.fixture
-def ssh(lab):
+def ssh(lab: Gate) -> None:
     """Only OpenSSH's client is needed here."""
     lab.programs("ssh", "ssh", package="openssh-client")
 
@@ -40,8 +45,8 @@ def unpack(name: str, folder: Path) -> Path:
     return folder / "config"
 
 
-def config_of(path: Path | str, **more) -> SshConfig:
-    return SshConfig(Inventory(nodes=(), ssh_config=str(path)), **more)
+def config_of(path: Path | str, run: Run | None = None) -> SshConfig:
+    return SshConfig(Inventory(nodes=(), ssh_config=str(path)), run=run)
 
 
 def truth(path: Path, host: str) -> dict[str, str]:
@@ -53,7 +58,7 @@ def truth(path: Path, host: str) -> dict[str, str]:
     return dict(pairs)
 
 
-async def test_case_include_leak(ssh, tmp_path):
+async def test_case_include_leak(ssh: None, tmp_path: Path) -> None:
     config = config_of(unpack("ssh-config-include-leak.txt", tmp_path))
     node = await config.settings("gpu-a01")
     assert (node.user, node.port) == ("ops1", 2222)
@@ -63,7 +68,7 @@ async def test_case_include_leak(ssh, tmp_path):
     assert (bastion.user, bastion.port) == ("jump", 22)
 
 
-async def test_case_nested_include_with_a_loop(ssh, tmp_path):
+async def test_case_nested_include_with_a_loop(ssh: None, tmp_path: Path) -> None:
     path = unpack("ssh-config-nested-include-glob.txt", tmp_path)
     with pytest.raises(UsageError) as error:
         await config_of(path).settings("gpu-a01")
@@ -82,7 +87,7 @@ async def test_case_nested_include_with_a_loop(ssh, tmp_path):
     assert (await config.settings("gpu-b01")).user == "ops1"
 
 
-async def test_many_hosts_cost_two_questions(ssh, tmp_path):
+async def test_many_hosts_cost_two_questions(ssh: None, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("Host gpu*\n  User ops\n  ProxyJump bastion\nHost *\n  Port 2200\n")
     config = config_of(path)
@@ -109,7 +114,7 @@ TRICKY = [
 
 
 @pytest.mark.parametrize("text", TRICKY)
-async def test_answers_equal_ssh_itself(ssh, tmp_path, text):
+async def test_answers_equal_ssh_itself(ssh: None, tmp_path: Path, text: str) -> None:
     path = tmp_path / "config"
     path.write_text(text)
     config = config_of(path)
@@ -123,7 +128,7 @@ async def test_answers_equal_ssh_itself(ssh, tmp_path, text):
         assert " ".join(mine.userknownhostsfile) == real["userknownhostsfile"]
 
 
-async def test_answers_are_kept_on_disk_until_a_file_changes(ssh, tmp_path):
+async def test_answers_are_kept_on_disk_until_a_file_changes(ssh: None, tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text("Include inner\nHost a\n User one\n".replace("inner", f"{tmp_path}/inner"))
     first = config_of(path)
@@ -138,7 +143,7 @@ async def test_answers_are_kept_on_disk_until_a_file_changes(ssh, tmp_path):
     assert changed.runs > 0
 
 
-async def test_match_exec_is_never_kept_on_disk(ssh, tmp_path):
+async def test_match_exec_is_never_kept_on_disk(ssh: None, tmp_path: Path) -> None:
     flag, path = tmp_path / "flag", tmp_path / "config"
     path.write_text(f'Match exec "test -e {flag}"\n  User there\nMatch all\n  User gone\n')
     for user in ("gone", "there"):
@@ -155,19 +160,19 @@ async def test_match_exec_is_never_kept_on_disk(ssh, tmp_path):
         ("Port many\n", "line 1"),
     ],
 )
-async def test_bad_file_is_one_usage_error(ssh, tmp_path, text, said):
+async def test_bad_file_is_one_usage_error(ssh: None, tmp_path: Path, text: str, said: str) -> None:
     (tmp_path / "config").write_text(text)
     with pytest.raises(UsageError) as error:
         await config_of(tmp_path / "config").settings("a")
     assert said.lower() in str(error.value).lower()
 
 
-async def test_missing_file_is_a_usage_error(ssh, tmp_path):
+async def test_missing_file_is_a_usage_error(ssh: None, tmp_path: Path) -> None:
     with pytest.raises(UsageError):
         await config_of(tmp_path / "absent").settings("a")
 
 
-async def test_bad_host_name_is_that_hosts_failure(ssh, tmp_path):
+async def test_bad_host_name_is_that_hosts_failure(ssh: None, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("")
     config = config_of(tmp_path / "config")
     with pytest.raises(Failure) as failure:
@@ -176,7 +181,7 @@ async def test_bad_host_name_is_that_hosts_failure(ssh, tmp_path):
     assert (await config.settings("fine")).hostname == "fine"
 
 
-async def test_ignored_keywords_are_named(tmp_path):
+async def test_ignored_keywords_are_named(tmp_path: Path) -> None:
     path = tmp_path / "config"
     path.write_text(
         "Host *\n  ForwardAgent yes\n  KnownHostsCommand /bin/kh %H\n  RevokedHostKeys /x\n"
@@ -189,7 +194,9 @@ async def test_ignored_keywords_are_named(tmp_path):
     assert str(found[0]) == f"{path}:3"
 
 
-async def test_without_ssh_asyncssh_reads_the_files(sshd, agents, monkeypatch):
+async def test_without_ssh_asyncssh_reads_the_files(
+    sshd: Lab, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
     server = sshd.serve("n1", 1)
     config = sshd.ssh_config(
         f"Host somewhere\n  HostName {server.address}\n  Port {server.port}\n  User {sshd.user}\n"
@@ -205,7 +212,7 @@ async def test_without_ssh_asyncssh_reads_the_files(sshd, agents, monkeypatch):
     assert record.last("somewhere").state is NodeState.ENDED, record.last("somewhere")
 
 
-def test_host_patterns_and_lines():
+def test_host_patterns_and_lines() -> None:
     assert matches(["gpu*", "!gpu9"], "gpu1")
     assert not matches(["gpu*", "!gpu9"], "gpu9")
     assert not matches(["!gpu9"], "other")
@@ -215,22 +222,20 @@ def test_host_patterns_and_lines():
     assert split('User "a b"') == ("user", ["a b"])
 
 
-async def test_tokens(ssh, tmp_path):
+async def test_tokens(ssh: None, tmp_path: Path) -> None:
     (tmp_path / "config").write_text("Host n1\n  HostName real\n  HostKeyAlias al\n")
     settings = await config_of(tmp_path / "config").settings("n1")
     assert expand("%h %n %p %r %k %% %z", "n1", settings, "me", 5) == "real n1 5 me al % %z"
 
 
-async def test_runs_are_bounded(ssh, tmp_path):
+async def test_runs_are_bounded(ssh: None, tmp_path: Path) -> None:
     """Two hundred different hosts at once never start more than a few ssh processes together."""
-    import asyncio
-
     path = tmp_path / "config"
     path.write_text("Match host n*\n  User ops\n")
     running = most = 0
     real = LocalRun()
 
-    async def run(argv, timeout_s=10.0):
+    async def run(argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
         nonlocal running, most
         running += 1
         most = max(most, running)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import os
 import subprocess
 import sys
@@ -27,25 +28,33 @@ class Sink:
 
     def __init__(self) -> None:
         self.out = b""
-        self.how: Exit | None = None
+        self.how = Exit()
         self.turns = 0
         self.over = asyncio.Event()
+        self.line = asyncio.Event()
 
     def connecting(self) -> None:
         self.turns += 1
 
     def data(self, chunk: bytes) -> None:
         self.out += chunk
+        if b"\n" in self.out:
+            self.line.set()
 
     def closed(self, how: Exit) -> None:
         self.how = how
         self.over.set()
 
 
+def gone(pid: int) -> bool:
+    """Whether a process has ended."""
+    return not alive(pid)
+
+
 HERE = Node(name="here", transport="local")
 
 
-async def test_local_command_talks_and_ends():
+async def test_local_command_talks_and_ends() -> None:
     sink, transport = Sink(), LocalTransport()
     channel = await transport.start(HERE, "read line; echo got $line; echo no >&2; exit 7", sink)
     channel.write(b"this\n")
@@ -54,30 +63,30 @@ async def test_local_command_talks_and_ends():
     assert (sink.out, sink.how.rc, sink.how.stderr, sink.turns) == (b"got this\n", 7, b"no\n", 1)
 
 
-async def test_local_signal_is_named():
+async def test_local_signal_is_named() -> None:
     sink, transport = Sink(), LocalTransport()
     await transport.start(HERE, "kill -TERM $$", sink)
     await asyncio.wait_for(sink.over.wait(), 10)
     assert (sink.how.rc, sink.how.signal) == (None, "SIGTERM")
 
 
-async def test_local_stop_ends_stubborn_process_groups(tmp_path):
+async def test_local_stop_ends_stubborn_process_groups(tmp_path: Path) -> None:
     sink, transport = Sink(), LocalTransport()
     command = f"trap '' TERM HUP; sleep 1000 & echo $! > {tmp_path}/child; echo $$; sleep 1000"
     channel = await transport.start(HERE, command, sink)
-    while b"\n" not in sink.out:
-        await asyncio.sleep(0.01)
+    async with asyncio.timeout(10):
+        await sink.line.wait()
     await channel.stop(grace_s=0.1)
     for pid in (int(sink.out), int((tmp_path / "child").read_text())):
-        wait_for(lambda pid=pid: not alive(pid), what=f"end of {pid}")
+        wait_for(functools.partial(gone, pid), what=f"end of {pid}")
 
 
-async def test_local_inventory_needs_no_ssh():
+async def test_local_inventory_needs_no_ssh() -> None:
     transport = connections(Inventory(nodes=(HERE,)))
     assert isinstance(transport, LocalTransport)
 
 
-async def test_real_agent_here_leaves_when_cancelled():
+async def test_real_agent_here_leaves_when_cancelled() -> None:
     record = Record()
     transport = connections(Inventory(nodes=(HERE,)))
     session = Session(HERE, transport, AgentConfig(probes=["host"]), record)
@@ -92,13 +101,13 @@ async def test_real_agent_here_leaves_when_cancelled():
     assert record.last("here").state is NodeState.UP
 
 
-def test_importing_asyncssh_starts_no_process():
+def test_importing_asyncssh_starts_no_process() -> None:
     """No gcc, ld or ldconfig: seen by the interpreter's own audit events."""
     code = (
         "import sys\n"
         "seen = []\n"
-        "names = {'subprocess.Popen', 'os.posix_spawn', 'os.fork', 'os.forkpty', 'os.exec', 'os.system'}\n"
-        "sys.addaudithook(lambda name, args: seen.append((name, args)) if name in names else None)\n"
+        "names = {'subprocess.Popen', 'os.posix_spawn', 'os.fork', 'os.forkpty', 'os.exec'}\n"
+        "sys.addaudithook(lambda n, args: seen.append((n, args)) if n in names else None)\n"
         "import ctypes.util\n"
         "before = ctypes.util.find_library\n"
         "import probes.ssh, probes.session\n"
@@ -109,12 +118,13 @@ def test_importing_asyncssh_starts_no_process():
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-def test_the_audit_would_see_a_child():
+def test_the_audit_would_see_a_child() -> None:
     """The guard is needed: without it the same import starts compilers."""
     code = (
         "import sys\n"
         "seen = []\n"
-        "sys.addaudithook(lambda n, a: seen.append(n) if n in ('subprocess.Popen', 'os.fork') else None)\n"
+        "names = {'subprocess.Popen', 'os.posix_spawn', 'os.fork'}\n"
+        "sys.addaudithook(lambda n, args: seen.append(n) if n in names else None)\n"
         "import ctypes.util, asyncssh\n"
         "sys.exit(0 if seen else 5)\n"
     )
@@ -124,12 +134,12 @@ def test_the_audit_would_see_a_child():
     assert done.returncode == 0
 
 
-def test_session_alone_does_not_import_asyncssh():
+def test_session_alone_does_not_import_asyncssh() -> None:
     code = "import sys, probes.session, probes.transport; assert 'asyncssh' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60)
 
 
-def test_open_files_are_raised():
+def test_open_files_are_raised() -> None:
     code = (
         "import resource\n"
         "soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)\n"
@@ -155,21 +165,21 @@ def test_open_files_are_raised():
         ("ssh://u@h:1", Hop("h", "u", 1)),
     ],
 )
-def test_hops(text, hop):
+def test_hops(text: str, hop: Hop) -> None:
     assert read_hop(text) == hop
 
 
 @pytest.mark.parametrize("text", ["", "host:", "host:port", "[::1", "a b:c"])
-def test_bad_hops(text):
+def test_bad_hops(text: str) -> None:
     with pytest.raises(Failure):
         read_hop(text)
 
 
-async def test_shared_opens_once_for_all_and_again_when_dead():
-    opened = []
+async def test_shared_opens_once_for_all_and_again_when_dead() -> None:
+    opened: list[int] = []
     gate = asyncio.Event()
 
-    async def open_it():
+    async def open_it() -> dict[str, bool]:
         opened.append(len(opened))
         await gate.wait()
         return {"alive": True}
@@ -187,10 +197,10 @@ async def test_shared_opens_once_for_all_and_again_when_dead():
     assert len(opened) == 2
 
 
-async def test_shared_failure_is_not_repeated_for_every_user():
+async def test_shared_failure_is_not_repeated_for_every_user() -> None:
     tries = []
 
-    async def open_it():
+    async def open_it() -> dict[str, bool]:
         tries.append(1)
         raise Failure("refused", "no")
 
@@ -201,19 +211,21 @@ async def test_shared_failure_is_not_repeated_for_every_user():
     assert len(tries) == 1
 
 
-async def test_turns_bound_what_is_quick(monkeypatch):
+async def test_turns_bound_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.ssh_hops.SLOW_S", 0.05)
     turns = Turns(2)
-    inside, most, gate = [], [], asyncio.Event()
+    inside: list[int] = []
+    most: list[int] = []
+    gate = asyncio.Event()
 
-    async def quick():
+    async def quick() -> None:
         async with turns.turn():
             inside.append(1)
             most.append(len(inside))
             await asyncio.sleep(0)
             inside.pop()
 
-    async def stuck():
+    async def stuck() -> None:
         async with turns.turn():
             await gate.wait()
 

@@ -26,8 +26,10 @@ class Beating(synthetic.LocalEngine):
             while True:
                 beat += 1
                 self.at += 1.0
+                hot = 62 + beat % 30
                 for name in self.fleet.nodes:
-                    self.feed(synthetic.fast(name, self.at, beat * 5))
+                    events = synthetic.fast(name, self.at, beat)
+                    self.feed(synthetic.changed(events, "gpu", synthetic.pci(0), temp_c=hot))
                 os.write(self.report, b"beat %d\n" % beat)
                 await asyncio.sleep(0.05)
         finally:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import pytest
+import re
 
+import pytest
+from rich.console import Console as RichConsole
+from rich.segment import Segment
+from textual.strip import Strip
+
+from console.tui.paint import CroppedUpdate
 from console.tui.screens.ask import Ask
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.node import NodeScreen
 from console.tui.widgets.prompt import Prompt
 from inventory.scheduler import MARKER
-from probes.event import Severity
+from probes.event import Event, Severity
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
 
@@ -341,7 +347,7 @@ async def test_hostile_strings_are_shown_and_do_nothing(console: Opener) -> None
     """Escapes, markup, bidi and newlines in whatever a node can send."""
     async with console(nodes=4, faults=False, size=(160, 60)) as c:
         c.engine.feed([*synthetic.slow("gpu001", NOW), *synthetic.fast("gpu001", NOW)])
-        bad = [
+        bad: list[Event] = [
             synthetic.xid("gpu001", NOW, synthetic.pci(0), 79, HOSTILE),
             synthetic.hostile_processes("gpu001", NOW, HOSTILE),
             synthetic.hostile_hello("gpu001", NOW, HOSTILE),
@@ -402,3 +408,13 @@ async def test_the_palette_runs_the_same_commands(console: Opener) -> None:
         await c.until(lambda: "pause" in c.text)
         await c.press("enter")
         await c.until(lambda: c.app.paused)
+
+
+def test_a_partial_update_sends_only_the_changed_cells() -> None:
+    """Two cells of a long line: two moves and two texts, no more."""
+    line = Strip([Segment("a" * 10), Segment("OLD1"), Segment("b" * 10), Segment("OLD2")])
+    update = CroppedUpdate([{0: line}], [(0, 10, 14), (0, 24, 28)], [[28]])
+    sent = update.render_segments(RichConsole(color_system=None))
+    assert re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "|", sent) == "|OLD1|OLD2"
+    assert "\x1b[1;11H" in sent
+    assert "\x1b[1;25H" in sent

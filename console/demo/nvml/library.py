@@ -152,9 +152,9 @@ class Library:
         wanted = _plain(wanted)
         for gpu in self._state.gpus():
             if LOOK_UPS[name](gpu) == wanted or _same_address(gpu, wanted):
-                rc = self._obstacle(name, gpu)
+                number = self._state.number(gpu.pci)
+                rc = _rc(self._ready(name, number), name)
                 if rc == NVML_SUCCESS:
-                    number = self._state.number(gpu.pci)
                     ctypes.c_void_p.from_buffer(handle._obj).value = number
                 return rc
         by_index = name == "nvmlDeviceGetHandleByIndex_v2"
@@ -166,23 +166,19 @@ class Library:
         number = ctypes.cast(handle, ctypes.c_void_p).value if handle else None
         if number is None:
             return NVML_ERROR_INVALID_ARGUMENT
-        gpu = self._state.by_number(number)
+        gpu = self._ready(name, number)
         if gpu is None:
             return NVML_ERROR_GPU_IS_LOST
-        rc = self._obstacle(name, gpu)
-        if rc != NVML_SUCCESS:
-            return rc
-        return DEVICE[name](self._state.by_number(number) or gpu, *args)
+        rc = _rc(gpu, name)
+        return rc if rc else DEVICE[name](gpu, *args)
 
-    def _obstacle(self, name: "str", gpu: "Gpu") -> "int":
-        """Hang as long as the state says so, then its return code for the call."""
-        number = self._state.number(gpu.pci)
-        self._wait(lambda: _hang_s(self._state.by_number(number), name))
-        now = self._state.by_number(number)
-        if now is None:
-            return NVML_ERROR_GPU_IS_LOST
-        table = now.get("rc")
-        return int(table.get(name, table.get("*", NVML_SUCCESS)))
+    def _ready(self, name: "str", number: "int") -> "Optional[Gpu]":
+        """The GPU behind a handle, after hanging as long as the state says so."""
+        gpu = self._state.by_number(number)
+        if gpu is not None and _hang_s(gpu, name):
+            self._wait(lambda: _hang_s(self._state.by_number(number), name))
+            gpu = self._state.by_number(number)
+        return gpu
 
     def _wait(self, seconds: "Callable[[], float]") -> "None":
         """Sleep while `seconds()` asks for more than has passed; it may change its mind."""
@@ -199,6 +195,14 @@ def _hang_s(gpu: "Optional[Gpu]", name: "str") -> "float":
     if name in table:
         return float(table[name])
     return 0.0 if name in IDENTITY or name in LOOK_UPS else float(table.get("*", 0))
+
+
+def _rc(gpu: "Optional[Gpu]", name: "str") -> "int":
+    """What the state says that a call returns; "*" is for all of a GPU's calls."""
+    if gpu is None:
+        return NVML_ERROR_GPU_IS_LOST
+    table = gpu.get("rc")
+    return int(table.get(name, table.get("*", NVML_SUCCESS)))
 
 
 def _plain(wanted: "Any") -> "Any":

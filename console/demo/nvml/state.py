@@ -188,9 +188,9 @@ class State:
 
     def by_number(self, number: "int") -> "Optional[Gpu]":
         """The GPU behind a handle, or None when it is not listed any more."""
-        for gpu in self.gpus():
-            if self.number(gpu.pci) == number:
-                return gpu
+        for index, entry in enumerate(self.raw().get("gpus", [])):
+            if self._numbers.get(entry["pci"]) == number:
+                return Gpu(entry, index, time.time() - self._written())
         return None
 
     def _written(self) -> "float":

@@ -1,0 +1,171 @@
+"""Xids: the field cases and what must not be said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from probes.event import Action, Severity
+from probes.kernel_lines import bursts, parse, unique
+from tests.judging.build import SLOTS, Built, by_rule, findings
+
+CASES = Path(__file__).parents[1] / "data" / "cases"
+
+
+def lines(case: str) -> list[str]:
+    return (CASES / f"{case}.txt").read_text().splitlines()
+
+
+def events(case: str):
+    return [event for line in lines(case) if (event := parse(line)) is not None]
+
+
+def judged(case: str) -> dict[str, object]:
+    node = Built()
+    for line in lines(case):
+        event = parse(line)
+        node.kernel(line, ago_s=60.0 if event is None or event.mono is None else 60.0)
+    return by_rule(findings(node))
+
+
+def test_odd_names_and_forms() -> None:
+    found = [(e.code, e.pci, e.pid, e.process) for e in events("xid-odd-names-and-forms")]
+    assert found == [
+        (14, "0000:03:00", None, None),
+        (31, "0000:d8:00", 13112, "ray::WorkerDict"),
+        (119, "0009:01:00", 1946, "nvc:[driver]"),
+        (13, "0000:1b:00", None, None),
+        (43, "0000:43:00", -1, "train, stage=2"),
+        (999, "0000:52:00", 77, None),
+    ]
+
+
+def test_an_unknown_code_is_shown_and_neither_ignored_nor_fatal() -> None:
+    found = judged("xid-odd-names-and-forms")
+    assert found["xid.999"].severity is Severity.WARN
+    assert "not in the catalogue" in found["xid.999"].say
+    assert found["xid.119"].severity is Severity.CRITICAL
+    for code in (13, 31, 43):
+        assert found[f"xid.{code}"].severity is Severity.INFO
+
+
+def test_a_switch_storm_beside_xid_79_is_one_event() -> None:
+    found = judged("xid-xid79-plus-sxid-storm")
+    assert found["xid.79"].severity is Severity.CRITICAL
+    assert found["xid.79"].action in (Action.REBOOT, Action.DRAIN)
+    assert not any(rule.startswith("sxid") for rule in found)
+    switch = [(e.code, e.facts["switch"], e.facts["fatal"], e.facts["link"])
+              for e in events("xid-xid79-plus-sxid-storm") if e.kind == "sxid"]  # fmt: skip
+    assert switch == [(20034, 1, True, 48), (20034, 1, True, 49), (12028, 0, False, 40)]
+
+
+def test_a_switch_fault_alone_is_reported() -> None:
+    node = Built()
+    node.kernel("nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up")
+    assert by_rule(findings(node))["sxid"].severity is Severity.CRITICAL
+
+
+def test_contained_and_uncontained_errors_differ() -> None:
+    node = Built()
+    node.kernel(*[line for line in lines("xid-xid94-contained-triple")])
+    found = findings(node)
+    by_device = {f.device: f for f in found if f.rule.startswith("xid.")}
+    assert len(by_device) == 2
+    contained, uncontained = by_device["0000:52:00.0"], by_device["0000:9d:00.0"]
+    assert uncontained.rule == "xid.95"
+    assert uncontained.severity is Severity.CRITICAL
+    assert contained.severity in (Severity.WARN, Severity.CRITICAL)
+    assert len(contained.evidence) == 4
+
+
+def test_xid_64_depends_on_its_text() -> None:
+    node = Built()
+    node.kernel(*lines("xid-xid64-two-kinds"))
+    found = {f.device: f for f in findings(node) if f.rule == "xid.64"}
+    assert found["0000:43:00.0"].severity is Severity.WARN
+    assert found["0000:43:00.0"].action is Action.RESET_GPU
+    assert found["0000:c3:00.0"].severity is Severity.CRITICAL
+
+
+def test_application_errors_travel_with_the_job_and_are_no_drain() -> None:
+    for line in lines("xid-app-errors-13-31-fatal-by-mistake"):
+        host, _, rest = line.partition(" ")
+        if parse(rest) is None:
+            continue
+        node = Built(host)
+        node.kernel(rest)
+        for finding in findings(node):
+            assert finding.severity is Severity.INFO
+            assert "sim_app" in finding.say
+            assert finding.action.rank < Action.RESET_GPU.rank
+
+
+def test_one_event_through_seven_readers() -> None:
+    found = events("kernel-log-mixed-prefix-dedupe")
+    assert len(found) == 7
+    assert {(e.code, e.pci, e.process) for e in found} == {(79, "0000:43:00", None)}
+    assert {e.mono for e in found if e.mono is not None} == {9103.456789}
+    assert {round(e.wall) for e in found if e.wall is not None} == {1772510706}
+
+
+def test_corrected_pcie_errors_count_once_per_event() -> None:
+    aer = [e for e in events("kernel-log-aer-corrected-flood") if e.kind == "aer"]
+    assert [e.pci for e in aer].count("0000:41:00.0") == 4
+    assert all(e.facts["corrected"] for e in aer)
+
+
+def test_counter_readers_noise_is_no_finding() -> None:
+    node = Built()
+    node.kernel(*lines("kernel-log-mlx5-access-reg-selfinflicted"))
+    found = [f for f in findings(node) if f.rule == "kernel_log.mlx5"]
+    assert {f.label for f in found} == {"mlx5_5", "0000:ab:00.0"}
+    assert all(f.severity is Severity.WARN for f in found)
+
+
+def test_the_recovery_advice_of_154_overrides_the_table() -> None:
+    node = Built()
+    node.kernel(
+        "NVRM: Xid (PCI:0000:43:00): 94, pid=1, name=a, Contained: SM (0x1). RST: No, D-RST: No",
+        "NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot)",
+    )
+    (found,) = [f for f in findings(node) if f.rule.startswith("xid.")]
+    assert found.action is Action.REBOOT
+    assert found.severity is Severity.CRITICAL
+    assert found.rule == "xid.94"
+
+
+def test_an_old_xid_is_history() -> None:
+    node = Built()
+    node.clock = 400_000.0
+    node.put("host", "", uptime_s=400_000.0)
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus.", ago_s=200_000.0)
+    found = by_rule(findings(node))["xid.79"]
+    assert found.severity is Severity.INFO
+    assert "days ago" in found.say or "h ago" in found.say
+
+
+def test_a_finding_uses_the_gpu_probes_device_and_label() -> None:
+    node = Built()
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus.")
+    found = by_rule(findings(node))["xid.79"]
+    assert (found.device, found.label) == (SLOTS[1], "GPU1")
+
+
+@pytest.mark.parametrize("gap", [100.0, 200.0])
+def test_bursts_end_after_silence(gap: float) -> None:
+    texts = [f"[{at:.6f}] NVRM: Xid (PCI:0000:43:00): 63, Row" for at in (10.0, 10.0 + gap)]
+    found = bursts([e for t in texts if (e := parse(t))], {}, 180.0)
+    assert len(found) == (1 if gap < 180 else 2)
+
+
+def test_repeated_lines_within_seconds_are_one() -> None:
+    texts = [f"[{at:.6f}] NVRM: Xid (PCI:0000:43:00): 63, Row" for at in (10.0, 11.0, 30.0)]
+    assert len(unique([e for t in texts if (e := parse(t))])) == 2
+
+
+@pytest.mark.parametrize(
+    "line", ["", "Xid", "NVRM: Xid", "NVRM: _kgspLogXid119: ****", "[1.0] eth0: link up", "\x1b[31mXid (PCI:"]
+)
+def test_what_is_no_event_is_none(line: str) -> None:
+    assert parse(line) is None
