@@ -5,9 +5,9 @@
 A key is written to the pty; the clock stops when the bytes arrive that paint the new cursor line
 (reverse video, then the node's name). The same Events go to the console's grid and to a DataTable
 with the same rows, interleaved, so that the ratio holds whatever else the machine does. Events are
-made in the measured process and applied to the real Fleet, judging included. CPU is utime + stime of
-the console's process; bytes are what the terminal received. Targets (perf.md 8): p99 < 30 ms, and at
-most a quarter of DataTable's.
+made in the measured process and applied to the real Fleet, judging included. CPU is utime + stime
+of the console's process; bytes are what the terminal received. Targets (perf.md 8): p99 < 30 ms,
+and at most a quarter of DataTable's.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def measure(kind: str, nodes: int, keys: int) -> dict[str, float | list[float]]:
             line += step
             key = b"\x1b[B" if step > 0 else b"\x1b[A"
             latencies.append(terminal.key(key, cursor_on(f"gpu{line + 1:04d}")))
-            terminal.idle(random.uniform(0.05, 0.15))  # noqa: S311 - spreads keys over the tick
+            terminal.idle(random.uniform(0.05, 0.15))
         took = time.perf_counter() - started
         return {
             "latencies_ms": latencies,
@@ -154,7 +154,9 @@ def main() -> None:
     told = {kind: summary(found) for kind, found in rounds.items()}
     document: dict[str, object] = {"nodes": options.nodes, "gpus": options.nodes * 8, **told}
     if "grid" in told and "table" in told:
-        document["p99_ratio_grid_to_table"] = round(told["grid"]["p99_ms"] / told["table"]["p99_ms"], 3)
+        document["p99_ratio_grid_to_table"] = round(
+            told["grid"]["p99_ms"] / told["table"]["p99_ms"], 3
+        )
         cpu = told["grid"]["cpu_percent"] / max(0.1, told["table"]["cpu_percent"])
         document["cpu_ratio_grid_to_table"] = round(cpu, 3)
     print(json.dumps(document, indent=1))

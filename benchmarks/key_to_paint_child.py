@@ -1,4 +1,4 @@
-"""The measured process of key_to_paint: `grid`, `quiet` (grid, same readings) or `table` (DataTable)."""
+"""The measured process: `grid`, `quiet` (grid, same readings) or `table` (DataTable)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from textual.widgets import DataTable
 
 from console.fleet import Fleet
 from console.tui import view
-from console.tui.app import SLICE_S, ConsoleApp
+from console.tui.app import BREATH_S, JUDGING_S, SLICE_S, ConsoleApp
 from console.tui.roster import Roster
 from console.tui.theme import UNICODE
 from inventory.node import Inventory, Node
@@ -35,14 +35,66 @@ PCIS = [pci(gpu) for gpu in range(8)]
 def readings(gpu: int, variant: int) -> dict[str, Scalar]:
     """A busy GPU whose shown numbers differ between variants."""
     return {
-        "index": gpu, "util_percent": 90 + variant, "mem_util_percent": 50, "mem_used_bytes": 60 << 30,
-        "mem_total_bytes": 80 << 30, "temp_c": 55 + (gpu + variant) % VARIANTS, "mem_temp_c": 70,
-        "power_w": 600.0 + 13 * variant, "power_limit_w": 700.0, "sm_clock_mhz": 1700 + 15 * variant,
-        "sm_clock_max_mhz": 1980, "reasons": 4, "pstate": 0,
-    }  # fmt: skip
+        "index": gpu,
+        "util_percent": 90 + variant,
+        "mem_util_percent": 50,
+        "mem_used_bytes": 60 << 30,
+        "mem_total_bytes": 80 << 30,
+        "temp_c": 55 + (gpu + variant) % VARIANTS,
+        "mem_temp_c": 70,
+        "power_w": 600.0 + 13 * variant,
+        "power_limit_w": 700.0,
+        "sm_clock_mhz": 1700 + 15 * variant,
+        "sm_clock_max_mhz": 1980,
+        "reasons": 4,
+        "pstate": 0,
+    }
 
 
 READINGS = [[readings(gpu, variant) for gpu in range(8)] for variant in range(VARIANTS)]
+
+
+CARD: dict[str, Scalar] = {
+    "name": "NVIDIA H100 80GB HBM3",
+    "pci_device_id": "2330",
+    "pci_subsystem_id": "16c110de",
+}
+ECC: dict[str, Scalar] = {
+    "ecc_mode": True,
+    "ecc_uncorrected_volatile": 0,
+    "ecc_corrected_volatile": 0,
+    "remap_pending": False,
+    "remap_failure": False,
+    "recovery_action": 0,
+}
+PCIE: dict[str, Scalar] = {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
+LINKS: dict[str, Scalar] = {"links": 18, "fabric_state": 3, "fabric_status": 0}
+for _link in range(18):
+    LINKS |= {f"link{_link}_up": True, f"link{_link}_mbps": 26562, f"link{_link}_crc": 0}
+PORT: dict[str, Scalar] = {
+    "state": 4,
+    "state_text": "ACTIVE",
+    "phys_state": 5,
+    "rate_gbps": 400.0,
+    "link_layer": "InfiniBand",
+    "has_counters": True,
+    "link_downed": 0,
+    "symbol_error": 0,
+}
+
+
+def standing_events(name: str, now: float) -> Iterator[Event]:
+    """What changes rarely: inventory, ECC, PCIe, NVLink and ports of eight GPUs."""
+    clock = time.monotonic()
+    yield NodeStatus(node=name, at=now, state=NodeState.UP)
+    whole: dict[str, Scalar] = {"driver_version": "570.86.15", "gpu_count": 8, "pci_gpu_count": 8}
+    yield Sample(node=name, probe="inventory", at=now, clock=clock, values=whole)
+    for gpu, device in enumerate(PCIS):
+        per_gpu = {"inventory": {**CARD, "index": gpu}, "ecc": ECC, "pcie": PCIE, "nvlink": LINKS}
+        for probe, values in per_gpu.items():
+            yield Sample(node=name, probe=probe, device=device, at=now, clock=clock, values=values)
+        port = f"mlx5_{gpu}/1"
+        yield Sample(node=name, probe="infiniband", device=port, at=now, clock=clock, values=PORT)
 
 
 def tick_events(names: Sequence[str], step: int, now: float) -> Iterator[Event]:
@@ -51,7 +103,9 @@ def tick_events(names: Sequence[str], step: int, now: float) -> Iterator[Event]:
     for offset, name in enumerate(names):
         values = READINGS[(step + offset) % VARIANTS]
         for gpu in range(8):
-            yield Sample(node=name, probe="gpu", device=PCIS[gpu], at=now, clock=clock, values=values[gpu])
+            yield Sample(
+                node=name, probe="gpu", device=PCIS[gpu], at=now, clock=clock, values=values[gpu]
+            )
 
 
 class Feed:
@@ -67,7 +121,7 @@ class Feed:
         self.names = list(self.fleet.nodes)
         self.quiet = quiet
         now = time.time()
-        self._apply(NodeStatus(node=name, at=now, state=NodeState.UP) for name in self.names)
+        self._apply(event for name in self.names for event in standing_events(name, now))
         self._apply(tick_events(self.names, 0, now))
 
     def _apply(self, events: Iterable[Event]) -> None:
@@ -141,7 +195,7 @@ class TableApp(App[None]):
         return [cell.text for cell in row]
 
     async def ticks(self) -> None:
-        """Judge in slices, then update every cell that differs, yielding as often as the console."""
+        """Judge in slices, update every cell that differs, give way as often as the console."""
         table = self.query_one(DataTable)
         while True:
             began = time.perf_counter()
@@ -156,18 +210,18 @@ class TableApp(App[None]):
                         table.update_cell(name, column.name, now)
                 self.shown[name] = new
                 if time.perf_counter() - sliced > SLICE_S:
-                    await asyncio.sleep(0)
+                    await asyncio.sleep(BREATH_S)
                     sliced = time.perf_counter()
             await asyncio.sleep(max(0.2, 1 - (time.perf_counter() - began)))
 
     async def judge(self) -> None:
         """As ConsoleApp does."""
-        for _ in range(80):
+        for _ in range(int(JUDGING_S / SLICE_S)):
             began = time.perf_counter()
             self.feed.fleet.tick(time.time(), SLICE_S)
             if time.perf_counter() - began < SLICE_S:
                 return
-            await asyncio.sleep(0)
+            await asyncio.sleep(BREATH_S)
 
 
 def main() -> None:

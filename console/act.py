@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -11,7 +11,7 @@ from console.fleet import Fleet
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import natural_key
 from inventory.scheduler import Allocation, Plan, Scheduler, Step
-from probes.event import Severity
+from probes.event import Event, Severity
 
 OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
 SCHEDULERS_OWN = frozenset({"not responding"})
@@ -159,6 +159,7 @@ async def execute(
     fleet: Fleet,
     schedulers: Mapping[str, Scheduler],
     audit: Audit,
+    feed: Callable[[Event], None],
     *,
     override: bool = False,
     typed_count: int | None = None,
@@ -178,7 +179,7 @@ async def execute(
     except OSError as error:
         raise ConsoleError(f"audit file {audit.path}: {error.strerror}; nothing was done") from error
     for key, members in _by_scheduler(plan.nodes, fleet).items():
-        async for step in _act(plan, members, fleet, schedulers[key], audit, override):
+        async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
             yield step
 
 
@@ -188,6 +189,7 @@ async def _act(
     fleet: Fleet,
     scheduler: Scheduler,
     audit: Audit,
+    feed: Callable[[Event], None],
     override: bool,
 ) -> AsyncIterator[Step]:
     """One scheduler's share of the plan, then one batched reading of what it now reports."""
@@ -200,7 +202,7 @@ async def _act(
         ours = msgspec.structs.replace(step, node=names.get(step.node, step.node))
         if ours.phase in FINAL_PHASES:
             audit.outcome(plan, ours)
-        fleet.apply(ours)
+        feed(ours)
         yield ours
     try:
         found = await scheduler.allocations(list(names))
@@ -209,12 +211,14 @@ async def _act(
         return
     for allocation in found:
         after = msgspec.structs.replace(allocation, node=names.get(allocation.node, allocation.node))
-        fleet.apply(after)
+        feed(after)
         audit.reading(plan, after)
 
 
-async def read_allocations(fleet: Fleet, schedulers: Mapping[str, Scheduler]) -> None:
-    """Ask each scheduler once and apply what it says; trouble goes to `fleet.errors`, not away."""
+async def read_allocations(
+    fleet: Fleet, schedulers: Mapping[str, Scheduler], feed: Callable[[Event], None]
+) -> None:
+    """Ask each scheduler once and feed what it says; trouble goes to `fleet.errors`, not away."""
     for key, scheduler in schedulers.items():
         try:
             found = {a.node: a for a in await scheduler.allocations()}
@@ -225,4 +229,4 @@ async def read_allocations(fleet: Fleet, schedulers: Mapping[str, Scheduler]) ->
         for name, facts in fleet.nodes.items():
             theirs = found.get(facts.node.scheduled_as)
             if facts.node.scheduler == key and theirs is not None:
-                fleet.apply(msgspec.structs.replace(theirs, node=name))
+                feed(msgspec.structs.replace(theirs, node=name))

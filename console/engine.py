@@ -94,12 +94,12 @@ class Engine:
         """Watch all nodes and the scheduler until cancelled; agents are gone when it returns."""
         async with self._connected(), asyncio.TaskGroup() as group:
             if self.schedulers:
-                first = group.create_task(act.read_allocations(self.fleet, self.schedulers))
+                first = group.create_task(act.read_allocations(self.fleet, self.schedulers, self.feed))
                 await asyncio.wait([first], timeout=FIRST_READING_S)
             while True:
                 self._start_missing(group)
                 await asyncio.sleep(self.settings.scheduler_s)
-                await act.read_allocations(self.fleet, self.schedulers)
+                await act.read_allocations(self.fleet, self.schedulers, self.feed)
 
     def _start_missing(self, group: asyncio.TaskGroup) -> None:
         """A session for every node that has none and is not powered off by design."""
@@ -110,7 +110,7 @@ class Engine:
     async def one_pass(self) -> None:
         """One pass over all nodes; no node takes longer than the timeout once its turn came."""
         async with self._connected(), asyncio.TaskGroup() as group:
-            await act.read_allocations(self.fleet, self.schedulers)
+            await act.read_allocations(self.fleet, self.schedulers, self.feed)
             for node in self.inventory.nodes:
                 if not self._powered_off(node):
                     self._start(group, node, "pass")
@@ -160,7 +160,7 @@ class Engine:
         """Read the scheduler now, then plan from that. Raises UsageError in read-only mode."""
         if self.read_only:
             raise UsageError(f"{verb} is not possible with --read-only")
-        await act.read_allocations(self.fleet, self.schedulers)
+        await act.read_allocations(self.fleet, self.schedulers, self.feed)
         self.fleet.tick()
         return act.plan(
             verb, names, reason, self.fleet, self.schedulers, override=override,
@@ -174,11 +174,9 @@ class Engine:
         if self.read_only:
             raise UsageError(f"{plan.verb} is not possible with --read-only")
         async for step in act.execute(
-            plan, self.fleet, self.schedulers, self.audit, override=override,
+            plan, self.fleet, self.schedulers, self.audit, self.feed, override=override,
             typed_count=typed_count,
         ):  # fmt: skip
-            for tap in self.taps:
-                tap(step)
             yield step
 
     NOT_YET = "not read yet"

@@ -1,14 +1,64 @@
 """Counters become rates here and nowhere else: wrap, reset, saturation, gap. Pure.
 
-All differences use the node's monotonic clock. Sources: science.md 5 (widths in mainline Linux:
-symbol_error 16 bit, link_downed 8 bit, local_link_integrity 4 bit; PMA counters stick at their maximum).
+All differences use the node's monotonic clock. What is a counter is declared by the probes
+(METRICS, kind "counter"); of infiniband every number that is not declared otherwise is one, because
+drivers bring their own names. A gauge that falls is no reset and has no rate.
+
+Widths: science.md 5. PMA counters of a port stick at their maximum, so that value says only "at
+least so many". The queue counters of mlx5 are 32-bit hardware fields that wrap. Anything else that
+falls was reset (driver reload, perfquery -R): the new value is what came since.
 """
 
 from __future__ import annotations
 
+import functools
+import math
+import re
+from collections.abc import Callable
+from typing import TypeAlias
+
 from msgspec import Struct
 
+from probes.catalog import PROBES
 from probes.event import Sample, Scalar
+
+PMA_BITS = {
+    "symbol_error": 16, "port_rcv_errors": 16, "port_rcv_remote_physical_errors": 16,
+    "port_rcv_switch_relay_errors": 16, "port_xmit_discards": 16, "VL15_dropped": 16,
+    "link_error_recovery": 8, "link_downed": 8, "port_xmit_constraint_errors": 8,
+    "port_rcv_constraint_errors": 8, "local_link_integrity_errors": 4,
+    "excessive_buffer_overrun_errors": 4, "port_xmit_wait": 32, "port_xmit_data": 32,
+    "port_rcv_data": 32, "port_xmit_packets": 32, "port_rcv_packets": 32,
+}  # fmt: skip
+"""Counter of a port -> bits at which it stops (science.md 5, mainline).
+
+Data and packet counters are 64 bit where the port has extended counters; one that stands at exactly
+2^32 - 1 says that it has not.
+"""
+
+TRAFFIC = frozenset(name for name, bits in PMA_BITS.items() if bits == 32)
+"""Counters of work and waiting, not of errors: being full is no sign of trouble."""
+
+WRAPPING = frozenset({
+    "out_of_sequence", "packet_seq_err", "implied_nak_seq_err", "local_ack_timeout_err",
+    "rnr_nak_retry_err", "duplicate_request", "out_of_buffer", "rx_write_requests",
+    "rx_read_requests", "rx_atomic_requests", "rx_dct_connect", "req_cqe_error",
+    "req_cqe_flush_error", "req_remote_invalid_request", "req_remote_access_errors",
+    "req_rnr_retries_exceeded", "req_transport_retries_exceeded", "resp_local_length_error",
+    "resp_cqe_error", "resp_cqe_flush_error", "resp_remote_access_errors", "roce_adp_retrans",
+    "roce_adp_retrans_to", "roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans",
+})  # fmt: skip
+"""mlx5 queue counters: be32 fields of query_q_counter shown as 64 bit (science.md 5)."""
+
+WRAP = 1 << 32
+WRAP_MOST = WRAP // 4
+"""A larger step is a reset rather than a wrap (guess: both are possible, a reset is likelier)."""
+WRAP_PER_S = 1e8
+"""Faster than this is a reset: about the messages per second one port can handle (guess)."""
+
+_NOT_COUNTED = frozenset({"lifespan"})
+"""Files among the counters that are settings (sysfs-class-infiniband)."""
+_LINK = re.compile(r"link\d+_")
 
 
 class Rates(Struct, frozen=True, kw_only=True):
@@ -16,7 +66,7 @@ class Rates(Struct, frozen=True, kw_only=True):
 
     elapsed_s: float
     deltas: dict[str, float]
-    """Counter -> increase. A counter that fell was reset: its new value is the increase."""
+    """Counter -> increase, never negative. Of a reset counter its new value: at least so much."""
     reset: frozenset[str] = frozenset()
     saturated: frozenset[str] = frozenset()
     """Counters at their hardware maximum: the rate is unknown, not zero."""
@@ -29,17 +79,74 @@ class Rates(Struct, frozen=True, kw_only=True):
 
 
 def rates(before: Sample, after: Sample) -> Rates | None:
-    """Differences of every numeric metric; None when no time passed."""
+    """Differences of the counters that both samples have.
+
+    None when no time passed on the node's clock, or when the probe counts nothing.
+    """
     elapsed_s = after.clock - before.clock
-    if elapsed_s <= 0:
+    counted = _counted(after.probe)
+    if counted is None or not elapsed_s > 0:
         return None
     deltas: dict[str, float] = {}
-    for name, value in after.values.items():
-        old = before.values.get(name)
-        if _number(value) and _number(old):
-            deltas[name] = float(value) - float(old)  # type: ignore[arg-type]
-    return Rates(elapsed_s=elapsed_s, deltas=deltas)
+    reset: list[str] = []
+    saturated: list[str] = []
+    for name, raw in after.values.items():
+        now = _count(raw)
+        if now is None or not counted(name):
+            continue
+        if after.probe == "infiniband" and now == _full(name):
+            saturated.append(name)
+        then = _count(before.values.get(name))
+        if then is None:
+            continue
+        if now >= then:
+            deltas[name] = float(now - then)
+        elif (wrapped := _wrapped(after.probe, name, then, now, elapsed_s)) is not None:
+            deltas[name] = wrapped
+        else:
+            deltas[name] = float(now)
+            reset.append(name)
+    return Rates(
+        elapsed_s=elapsed_s, deltas=deltas, reset=frozenset(reset), saturated=frozenset(saturated)
+    )
 
 
-def _number(value: Scalar | None) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+def _count(value: Scalar | None) -> float | None:
+    """A reading that can be a count; None for flags, text, infinite and negative numbers."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < math.inf else None
+
+
+def _full(counter: str) -> int:
+    """Where a port's counter stops; -1 when it does not."""
+    bits = PMA_BITS.get(counter)
+    return -1 if bits is None else (1 << bits) - 1
+
+
+def _wrapped(probe: str, counter: str, then: float, now: float, elapsed_s: float) -> float | None:
+    """The increase over a wrap at 32 bit; None when a reset is the likelier story."""
+    if probe != "infiniband" or counter not in WRAPPING or then >= WRAP:
+        return None
+    increase = WRAP - then + now
+    return increase if increase <= min(WRAP_MOST, WRAP_PER_S * elapsed_s) else None
+
+
+_Counted: TypeAlias = Callable[[str], bool]
+
+
+@functools.cache
+def _counted(probe: str) -> _Counted | None:
+    """Whether a metric of this probe is a counter; None when the probe has none."""
+    declared = PROBES[probe].metrics if probe in PROBES else {}
+    kinds = {name: kind for name, (_, kind, _) in declared.items()}
+    if "counter" not in kinds.values():
+        return None
+    otherwise = "counter" if probe == "infiniband" else "gauge"
+
+    @functools.lru_cache(maxsize=4096)
+    def counted(name: str) -> bool:
+        kind = kinds.get(name) or kinds.get(_LINK.sub("linkN_", name, count=1), otherwise)
+        return kind == "counter" and name not in _NOT_COUNTED
+
+    return counted

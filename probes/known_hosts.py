@@ -132,11 +132,12 @@ class KnownHosts:
         if line.marker == "revoked":
             self._revoked.append(line)
             return
-        self._by_key.setdefault(line.key, []).append(line)
         if line.hashed:
+            self._by_key.setdefault(line.key, []).append(line)
             self._hashed.append(line)
             self._types[line.algorithm] += 1
         elif any(char in line.names for char in "*?!"):
+            self._by_key.setdefault(line.key, []).append(line)
             self._patterns.append(line)
         else:
             for name in line.names.lower().split(","):
@@ -151,13 +152,16 @@ class KnownHosts:
         for line in self._revoked:
             if line.key == key and line.names_host([name, *bare]):
                 return Verdict(Trust.REVOKED, line)
+        # Plain names by dict: nodes of one image may all share one key.
+        plain = self._by_name.get(name, ())
         same = self._by_key.get(key, ())
-        for line in same:
+        for line in [line for line in plain if line.key == key] or same:
             if line.names_host([name]):
                 return Verdict(Trust.KNOWN, line)
         against = self._contradiction(name, _algorithm(key))
         if against.trust is Trust.UNKNOWN:
-            for line in same:
+            plain = self._by_name.get(bare[0], ()) if bare else ()
+            for line in [*(line for line in plain if line.key == key), *same]:
                 if line.names_host(bare):
                     return Verdict(Trust.KNOWN, line)
         return against

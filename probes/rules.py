@@ -17,7 +17,7 @@ from msgspec import Struct
 from inventory.marked import Problems, compose, items
 from inventory.nearest import nearest
 from probes.event import Action, Severity
-from probes.rules_file import MAX_CODE, SECTIONS, Entry, codes, section, unknown
+from probes.rules_file import MAX_CODE, SECTIONS, Entry, codes, section, shown, unknown
 
 DATA = Path(__file__).parent / "data"
 
@@ -65,14 +65,14 @@ class Product(Struct, frozen=True, kw_only=True):
     nvlink_gb_s: float = 0.0
     """Payload per link per direction."""
     nvlink_mbps: int | None = None
-    """Signalling rate per link as NVML reports it, MB/s, about 6 % above the payload; None unknown."""
+    """Signalling rate per link as NVML reports it, MB/s; None when it was not read."""
     nvlink_bridge: bool = False
     """Links exist only where a bridge joins cards: none up is not a fault."""
     pcie_gen: int | None = None
     """None where the GPU hangs on C2C and PCIe says little."""
     pcie_width: int | None = None
     allreduce_floor_gb_s: float | None = None
-    """busbw a healthy 8-GPU node reaches at large sizes (2 cards for a bridged pair)."""
+    """busbw that a healthy node of 8 reaches at large sizes; None without a figure."""
     temp_slowdown_c: float | None = None
     """Core temperature where clocks drop; None means read the margin from the device."""
     mem_temp_max_c: float | None = None
@@ -250,7 +250,7 @@ class _Builder:
         missing = sorted(needed - values.keys())
         if not missing:
             return kind(**values)
-        name = str(entry.key.value)
+        name = shown(entry.key)
         close = nearest(name, self.products) if kind is Product else ""
         hint = f"; {close}" if close.startswith("did you mean") else ""
         self.problems.add(entry.key, f"{name} lacks {', '.join(missing)}", f"add them{hint}")

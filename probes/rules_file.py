@@ -20,6 +20,8 @@ MAX_CODE = 99_999
 KINDS = ("hw", "fabric", "app", "drv", "meta", "follow-up")
 FORMS = ("sxm", "pcie", "superchip")
 
+_FIGURE = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
+
 Reader: TypeAlias = Callable[[yaml.Node, str, Problems], object | None]
 """Value, its name in messages, problems -> the value, or None with a problem remembered."""
 
@@ -40,7 +42,7 @@ def figure(node: yaml.Node, what: str, problems: Problems) -> float | None:
     """A finite decimal number, with or without exponent and sign."""
     raw = node.value if isinstance(node, yaml.ScalarNode) else ""
     try:
-        value = float(raw) if re.fullmatch(r"[-+]?[0-9.]+(e[-+]?[0-9]+)?", raw, re.I) else math.nan
+        value = float(raw) if _FIGURE.fullmatch(raw) else math.nan
     except ValueError:
         value = math.nan
     if math.isfinite(value):
@@ -123,10 +125,16 @@ def section(node: yaml.Node, name: str, problems: Problems) -> Iterator[tuple[st
     """Key and Entry of everything in one section."""
     for key, value in marked.items(node, name, problems):
         if name == "thresholds" and isinstance(value, yaml.ScalarNode):
-            limit = figure(value, key.value, problems)
+            limit = figure(value, shown(key), problems)
             yield key.value, Entry(key, {} if limit is None else {"value": limit})
         else:
-            yield key.value, Entry(key, fields(value, key.value, SECTIONS[name], problems))
+            yield key.value, Entry(key, fields(value, shown(key), SECTIONS[name], problems))
+
+
+def shown(key: yaml.Node) -> str:
+    """A key as it may stand in a message: short, and quoted when it is not printable."""
+    text = str(key.value)[:80]
+    return text if text.isprintable() else repr(text)
 
 
 def fields(

@@ -55,6 +55,8 @@ class Session:
         self._config = config
         self._sink = sink
         self._timeout_s = timeout_s
+        self._fast_s = config.fast_s
+        """What silence is measured by; follows the agent's interval."""
         self._wake = asyncio.Event()
         self._told = False
         """The state shown is a failure's: the next attempt does not hide it."""
@@ -72,6 +74,9 @@ class Session:
         if talk is None or talk.channel is None or not talk.greeted.is_set() or talk.over.is_set():
             return False
         talk.channel.write(msgspec.json.encode(op) + b"\n")
+        fast_s = op.get("fast_s")
+        if op.get("op") == "intervals" and isinstance(fast_s, int | float):
+            self._fast_s = float(fast_s)
         return True
 
     def retry_now(self) -> None:
@@ -122,6 +127,7 @@ class Session:
             return
 
     def _new_talk(self) -> Talk:
+        self._fast_s = self._config.fast_s
         self.talk = Talk(self.node, self._config.marker, self._sink)
         return self.talk
 
@@ -169,7 +175,7 @@ class Session:
             # The interval only matters once there is a hello: look in between.
             left_s = HELLO_S - quiet_s
             return (None, min(left_s, 1.0)) if left_s > 0 else (_mute(talk, HELLO_S), 0.0)
-        stale_s = STALE_INTERVALS * max(1.0, self._config.fast_s)
+        stale_s = STALE_INTERVALS * max(1.0, self._fast_s)
         hung_s = max(HUNG_S, 2 * stale_s)
         give_up_s = max(GIVE_UP_S, 4 * hung_s)
         text = f"no frame for {quiet_s:.0f} s"

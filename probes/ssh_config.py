@@ -69,7 +69,7 @@ class SshSettings(Struct, frozen=True, kw_only=True):
     """There is no ssh program: files for asyncssh's own reader; only hostname is set above."""
 
 
-_ALGORITHMS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms", "casignaturealgorithms")
+_ALGORITHMS = ("ciphers", "macs", "kexalgorithms", "hostkeyalgorithms")
 
 
 class SshConfig:

@@ -23,8 +23,8 @@ DEPTH_MAX = 16
 _HONOURED_WORDS = """
 host match include hostname user port identityfile certificatefile identityagent identitiesonly
 proxyjump proxycommand hostkeyalias userknownhostsfile globalknownhostsfile
-stricthostkeychecking hashknownhosts ciphers macs kexalgorithms hostkeyalgorithms
-casignaturealgorithms addressfamily bindaddress pubkeyauthentication tag canonicalizehostname
+hashknownhosts ciphers macs kexalgorithms hostkeyalgorithms
+addressfamily bindaddress tag canonicalizehostname
 canonicaldomains canonicalizefallbacklocal canonicalizemaxdots canonicalizepermittedcnames
 ignoreunknown
 """

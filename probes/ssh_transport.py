@@ -14,6 +14,7 @@ import getpass
 import os
 import random
 import resource
+import socket
 import weakref
 from collections.abc import Sequence
 from typing import Any, cast
@@ -24,7 +25,7 @@ from probes.ssh_config import SshConfig, SshSettings, expand
 from probes.ssh_failures import Burst, explain
 from probes.ssh_hops import Hop, Shared, Turns, read_hop
 from probes.ssh_keys import Keys
-from probes.ssh_trust import HostTrust
+from probes.ssh_trust import Expect, HostTrust
 from probes.transport import Channel, Failure, LocalTransport, Receiver
 
 CONNECT_S = 10.0
@@ -33,6 +34,9 @@ CHANNEL_S = 8.0
 
 EARLY_TRIES = 3
 """A server that hangs up before its banner is asked again after a jittered moment (MaxStartups)."""
+
+
+_FAMILIES = {"inet": socket.AF_INET, "inet6": socket.AF_INET6}
 
 
 class SshTransport:
@@ -156,28 +160,15 @@ class SshTransport:
         user = hop.user or settings.user or getpass.getuser()
         port = hop.port or settings.port
         expect = self._trust.expect(hop.host, settings, user, port)
-        client = Client(expect)
+        tries = _Tries(expect)
         try:
             async with asyncio.timeout(timeout_s):
                 keys = await self._keys.load(hop.host, settings, identity, user, port)
                 options = self._options(hop, settings, user, port, keys, tunnel)
-                looks = early = 0
-                while True:
-                    client = Client(expect)
-                    try:
-                        return await connect(client, options)
-                    except asyncssh.HostKeyNotVerifiable:
-                        looks += 1
-                        shown = client.shown or ""
-                        if looks > 2 or not expect.look_closer(shown):
-                            raise
-                    except (ConnectionError, asyncssh.ConnectionLost):
-                        early += 1
-                        if not client.look().hung_up_early or early >= EARLY_TRIES:
-                            raise
-                        await asyncio.sleep(random.uniform(0.1, 0.5) * early)
+                return await tries.connect(options)
         except (OSError, asyncssh.Error, ValueError) as error:
-            raise self._explain(error, client, settings.hostname, user, port) from error
+            told = tries.early if isinstance(error, TimeoutError) and tries.early else error
+            raise self._explain(told, tries.client, settings.hostname, user, port) from error
 
     def _explain(
         self, error: Exception, client: Client, host: str, user: str, port: int
@@ -215,9 +206,40 @@ class SshTransport:
         if settings.proxycommand and tunnel is None and not settings.proxyjump:
             command = expand(settings.proxycommand, hop.host, settings, user, port)
             mine["proxy_command"] = ("/bin/sh", "-c", f"exec {command}")
+        if settings.addressfamily in _FAMILIES:
+            mine["family"] = _FAMILIES[settings.addressfamily]
         if settings.bindaddress:
             mine["local_addr"] = (settings.bindaddress, 0)
         return mine
+
+
+class _Tries:
+    """The attempts of one login: early hang-ups are asked again, host keys get a closer look."""
+
+    def __init__(self, expect: Expect) -> None:
+        self.expect = expect
+        self.client = Client(expect)
+        self.early: Exception | None = None
+        self._looks = 0
+        self._hang_ups = 0
+
+    async def connect(self, options: dict[str, Any]) -> asyncssh.SSHClientConnection:
+        """Try until it works or trying again makes no sense; the caller sets the time."""
+        while True:
+            self.client = Client(self.expect)
+            try:
+                return await connect(self.client, options)
+            except asyncssh.HostKeyNotVerifiable:
+                self._looks += 1
+                # OpenSSH takes at most these two: without certificate, then the types on file.
+                if self._looks > 2 or not self.expect.look_closer(self.client.shown or ""):
+                    raise
+            except (ConnectionError, asyncssh.ConnectionLost) as error:
+                self._hang_ups += 1
+                if not self.client.look().hung_up_early or self._hang_ups >= EARLY_TRIES:
+                    raise
+                self.early = error
+            await asyncio.sleep(random.uniform(0.1, 0.5) * self._hang_ups)
 
 
 async def _dead(conn: asyncssh.SSHClientConnection) -> bool:

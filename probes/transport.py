@@ -28,6 +28,12 @@ TERM_S = 1.0
 """From EOF on the agent's stdin to SIGKILL of its process group (wire protocol: gone in 1 s)."""
 
 
+_STATES = dict.fromkeys(
+    ("auth", "ssh_config", "local", "control_path_too_long"), NodeState.AUTH_FAILED
+)
+"""Reasons that are ours, not the node's: it is not called unreachable for them."""
+
+
 class Failure(ConsoleError):  # noqa: N818 - an answer about a node, not an error of ours
     """Why a command could not be started on a node, or why it ended.
 
@@ -41,13 +47,16 @@ class Failure(ConsoleError):  # noqa: N818 - an answer about a node, not an erro
         text: str,
         hint: str = "",
         *,
-        state: NodeState = NodeState.UNREACHABLE,
+        state: NodeState | None = None,
         fixed: bool = False,
     ) -> None:
-        """`text` is one sentence about the node without its name; `hint` the next step."""
+        """`text` is one sentence about the node without its name; `hint` the next step.
+
+        `state` follows from the reason when it is not given.
+        """
         super().__init__(text, hint)
         self.reason = reason
-        self.state = state
+        self.state = state or _STATES.get(reason, NodeState.UNREACHABLE)
         self.fixed = fixed
 
 

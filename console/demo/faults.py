@@ -99,7 +99,7 @@ def _lost(gpu: State, fault: Fault, since_s: float, hardware: Hardware) -> None:
 def _row_remap(gpu: State, fault: Fault, since_s: float, hardware: Hardware) -> None:
     gpu["remap"] = [0, 1, 1, 0]
     gpu["ecc_agg_ue"] = 1
-    gpu["recovery"] = 1
+    gpu["recovery"] = 4
 
 
 def _remap_failed(gpu: State, fault: Fault, since_s: float, hardware: Hardware) -> None:

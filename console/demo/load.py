@@ -137,7 +137,7 @@ class Gpu:
             mem_util=round(level.mem_util * swing),
             mem_used_mib=round(hardware.mem_mib * level.memory) + 528,
             temp=round(temp),
-            mem_temp=round(temp + 4 + 10 * level.activity),
+            mem_temp=round(30 + 0.7 * temp),
             power_w=round(min(power, hardware.tdp_w * 1.01), 1),
             sm_mhz=round(clock / 15) * 15,
             reasons=_reasons(load, power / hardware.tdp_w, throttle),

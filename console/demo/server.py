@@ -55,9 +55,13 @@ class Port:
         self.answers = "refused"
 
     def _bound(self, number: int) -> socket.socket:
-        """A bound socket that does not listen: the number is ours and connects are refused."""
+        """A bound socket that does not listen yet: connects are refused.
+
+        One such socket keeps the number for as long as the cluster lives (hence SO_REUSEPORT).
+        """
         held = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.bind((LOOPBACK, number))
         return held
 
@@ -65,10 +69,10 @@ class Port:
         """Become "ssh", "refused" or "silent"; open connections are cut unless it is ssh."""
         if how == self.answers:
             return
-        await self._withdraw()
+        self._withdraw()
         if how == "ssh":
             self._listener = await asyncssh.listen(
-                sock=self._held,
+                sock=self._bound(self.number),
                 server_factory=lambda: Account(self._session, self._open),
                 server_host_keys=[self._key],
                 authorized_client_keys=self._authorized,
@@ -83,17 +87,18 @@ class Port:
                 compression_algs=None,
             )
         elif how == "silent":
-            self._listener = await asyncio.start_server(self._stay_silent, sock=self._held)
+            self._listener = await asyncio.start_server(
+                self._stay_silent, sock=self._bound(self.number)
+            )
         self.answers = how
 
-    async def _withdraw(self) -> None:
-        """Back to a bound socket that refuses."""
+    def _withdraw(self) -> None:
+        """Only the held socket is left, which refuses."""
         if self._listener is not None:
             self._listener.close()
             self._listener = None
             for connection in list(self._open):
                 connection.abort()
-            self._held = self._bound(self.number)
         self.answers = "refused"
 
     async def _stay_silent(
@@ -113,7 +118,7 @@ class Port:
 
     async def close(self) -> None:
         """Stop answering and give the port back."""
-        await self._withdraw()
+        self._withdraw()
         self._held.close()
 
 

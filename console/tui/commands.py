@@ -32,8 +32,6 @@ class Command(Struct, frozen=True, kw_only=True):
     """Importance in the footer, 1 first; 0 keeps it out."""
     group: str = "Look"
     palette: bool = True
-    priority: bool = False
-    """Handled before the focused widget sees the key."""
 
 
 # fmt: off
@@ -108,7 +106,9 @@ def bindings(screen: str) -> list[BindingType]:
             id=command.id,
             tooltip=command.help,
             show=bool(command.footer),
-            priority=command.priority,
+            # Handled in the order of typing: a key passed down to a widget is handled later than
+            # the next one, and fast typing after `/` would run commands instead of filtering.
+            priority=True,
         )
         for command in COMMANDS
         if screen in command.screens

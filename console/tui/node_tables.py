@@ -174,9 +174,7 @@ _PORT = (
 )
 
 
-def ports(
-    facts: NodeFacts, findings: Sequence[Finding], glyphs: Glyphs, width: int
-) -> list[Line]:
+def ports(facts: NodeFacts, findings: Sequence[Finding], glyphs: Glyphs, width: int) -> list[Line]:
     """One line per InfiniBand or RoCE port; totals of two counters that tell most."""
     found = list(facts.devices("infiniband"))
     if not found:

@@ -88,7 +88,7 @@ def _header(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int, now: flo
         Cell(name, "title"),
         Cell(f"  {state}", "text"),
         Cell(f"  {_sched_word(facts)}", "text"),
-        Cell(f"  data {units.age(age)}" + (" old" if stale else ""), "unknown" if stale else "dim"),
+        Cell("  " + _freshness(age), "unknown" if stale else "dim"),
     )
     findings = fleet.findings[name]
     lines = [first]
@@ -105,6 +105,12 @@ def _header(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int, now: flo
         where = f"{probe} {facts.gpu_label(device) if device else ''}".strip()
         lines += _labelled("hung", plain(f"{where}: {hang.text}"), width, "unknown")
     return lines
+
+
+def _freshness(age: float | None) -> str:
+    if age is None:
+        return "no data"
+    return f"data {units.age(age)}" + (" old" if age > STALE_S else "")
 
 
 def _headline(findings: Sequence[Finding], width: int) -> list[Line]:

@@ -1,7 +1,7 @@
 """Fewer bytes: repaint the changed cells of a line, not the line up to them.
 
-Textual crops a partial update on the right only (`_compositor.ChopsUpdate`, 8.2), so one changed cell
-at the end of a line sends the whole line, and two send it twice. Here both sides are cropped.
+Textual crops a partial update on the right only (`_compositor.ChopsUpdate`, 8.2), so one changed
+cell at the end of a line sends the whole line, and two send it twice. Here both sides are cropped.
 """
 
 from __future__ import annotations

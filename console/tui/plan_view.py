@@ -84,7 +84,13 @@ def outcome_lines(
     for name in dict.fromkeys((*plan.nodes, *last)):
         step = last.get(name)
         allocation = fleet.nodes[name].allocation if name in fleet.nodes else None
-        now = f"now {_state(allocation, reason=False)}" if over else "waiting" if step is None else step.phase
+        now = (
+            f"now {_state(allocation, reason=False)}"
+            if over
+            else "waiting"
+            if step is None
+            else step.phase
+        )
         good = step is None or step.ok
         sign = glyphs.ok if step is not None and good else glyphs.more if good else glyphs.critical
         lines.append(

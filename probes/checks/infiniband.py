@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
+from probes.derive import TRAFFIC
 from probes.event import Action, Finding, Sample, Severity
 from probes.expect import COMPUTE, port_role
 
@@ -197,11 +198,12 @@ def _counters(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
     rates = look.facts.rates.get(("infiniband", device))
     if rates is None:
         return
-    if rates.saturated:
-        names = ", ".join(sorted(rates.saturated))
+    full = rates.saturated - TRAFFIC
+    if full:
+        names = ", ".join(sorted(full))
         yield SATURATED.finding(
             look, f"{device}: {names} saturated, its rate is unknown", 
-            tuple(f"{name} {sample.values.get(name)}" for name in sorted(rates.saturated)),
+            tuple(f"{name} {sample.values.get(name)}" for name in sorted(full)),
             device=device, label=device,
         )  # fmt: skip
     for counter, rule in zip(COUNTERS, COUNTER_RULES, strict=True):

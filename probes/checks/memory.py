@@ -80,7 +80,7 @@ RECOVERY_ACTIONS = {
     1: ("GPU reset", Action.RESET_GPU, "drain, then nvidia-smi -r -i GPU"),
     2: ("node reboot", Action.REBOOT, "drain, then reboot the node"),
     3: ("drain P2P", Action.WATCH, "stop peer-to-peer users of this GPU; reset when they are gone"),
-    4: ("drain and reset", Action.DRAIN, "drain, wait for the work to end, then reset the GPU"),
+    4: ("drain and reset", Action.DRAIN, "reduced capacity, running work is safe: drain, then reset the GPU"),
     5: ("recover IMEX", Action.RESTART_SERVICE, "restart the IMEX domain of this rack"),
 }
 
@@ -138,5 +138,5 @@ def _recovery(look: Look, device: str, label: str, sample: Sample) -> Iterator[F
     yield RECOVERY.finding(
         look, f"{label}: the driver asks for: {name}", (f"recovery action {code} ({name})",),
         device=device, label=label, value=code, action=action, next_step=step,
-        severity=Severity.WARN if code == 3 else Severity.CRITICAL,
+        severity=Severity.WARN if code in (3, 4) else Severity.CRITICAL,
     )  # fmt: skip

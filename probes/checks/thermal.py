@@ -100,7 +100,7 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
     slowed = False
     for rule, bit, counter, name in KINDS:
         share = _share(look, device, sample, bit, counter)
-        if share is None:
+        if share is None or (rule is SW and slowed):  # the driver's own slowdown follows the hardware's
             continue
         slowed = True
         yield _slowdown(look, rule, device, label, sample, share, name)

@@ -204,18 +204,15 @@ def _device(look: Look, pci: str) -> tuple[str, str]:
 
 
 def _age(look: Look, burst: Burst) -> float | None:
-    """Seconds since the burst's last line, on the node's clock since boot."""
+    """Seconds since the burst's last line, on the clock both the log and the agent use.
+
+    That is CLOCK_MONOTONIC: /proc/uptime counts suspended time too and would drift away from it.
+    """
     mono = burst.events[-1].mono
-    uptime = look.facts.value("host", "", "uptime_s")
-    hello = look.facts.get("hello")
-    sample = look.facts.get("host")
-    if mono is None:
+    sample = look.facts.get("host") or look.facts.get("hello")
+    if mono is None or sample is None or not sample.clock:
         return None
-    if isinstance(uptime, int | float) and sample is not None:
-        return max(0.0, float(uptime) + (look.now - sample.at) - mono)
-    if hello is not None and hello.clock:
-        return max(0.0, hello.clock + (look.now - hello.at) - mono)
-    return None
+    return max(0.0, sample.clock + (look.now - sample.at) - mono)
 
 
 def _ago(seconds: float) -> str:

@@ -11,6 +11,7 @@ on stdout is noise. Frame kinds ("k"):
   s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}   one probe tick.
           "d" holds each device that answered; "gone":[device] those that vanished since last tick.
           A device whose call failed carries "nvml_rc":15,"nvml_call":"nvmlDeviceGetTemperature".
+          "cut":n says that n rows were left out to stay under the frame cap (256 KiB).
   hung    {"k":"hung","p":probe,"dev":device,"call":"nvmlDeviceGetPowerUsage","since":mono,"t":mono}
           repeated every 5 s while it lasts; {"k":"unhung","p":probe,"dev":device,"t":mono} after.
   err     {"k":"err","p":probe,"text":str,"t":mono}  a probe failed as a whole; the others go on.
@@ -25,6 +26,9 @@ The config travels with the payload: {"marker":str,"mode":"watch"|"pass","window
 "fast_s":2.0,"slow_s":30.0,"rare_s":300.0,"root":"/","deadline_s":5.0,"probes":[names] or null}.
 Pass mode: every probe once, after window_s the counter probes (catalog KIND "counter") once more,
 then `end`. A probe that hangs past the deadline is reported hung and does not delay `end`.
+
+Optional in a module: `prepare(ctx)` before hello (quick, no driver call) may fill ctx.missing; a
+"stream" module has `follow(ctx, emit)` for watch mode, where emit(devices, rows) sends.
 
 Probe module contract: NAME, INTERVAL ("fast"|"slow"|"rare"|"stream"), COUNTERS (bool: sampled twice in
 a pass), METRICS {metric: (unit, kind, help)} with kind gauge|counter|info, and

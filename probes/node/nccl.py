@@ -1,7 +1,8 @@
 """Active test "nccl": all-reduce over the node's GPUs, by nccl-tests or by torch.
 
-Arguments of the run order, all optional but one of binary and python:
-  binary       path of the site's all_reduce_perf        python    interpreter that has torch
+Arguments of the run order, all optional but one of binary and torch_python:
+  binary       path of the site's all_reduce_perf        torch_python  interpreter with torch,
+                                                         used where the binary is not there
   command      argv prefix, a container's for example     force     run although the GPUs are busy
   gpus         ranks on this node; default: all GPUs NVML lists, 2 without any GPU (gloo)
   min_bytes, max_bytes, factor, iters, warmup, check      timeout_s  the whole test, default 120
@@ -109,18 +110,27 @@ def command(args: "Args", gpus: "int | None") -> "tuple[list[str], str]":
     """(argv, engine). Never a shell: each argument is one word. Raises Refused."""
     prefix = [str(word) for word in args.get("command") or ()]  # type: ignore[attr-defined]
     ranks = whole(args, "gpus", gpus or CPU_RANKS, RANKS_MOST)
-    if args.get("binary"):
+    if has_binary(args):
         if not gpus and "gpus" not in args:
             raise Refused("no GPU is visible; nccl-tests needs one, or say how many with gpus")
         flags = sizes(args, GPU_SIZES) + ["-g", str(ranks), "-c", str(int(bool(args.get("check"))))]
         return prefix + [str(args["binary"])] + flags, "nccl-tests"
-    if args.get("python"):
-        python = str(args["python"])
+    if args.get("torch_python"):
+        python = str(args["torch_python"])
         flags = sizes(args, GPU_SIZES if gpus else CPU_SIZES)
         launch = prefix + [python, "-m", "torch.distributed.run"] + rendezvous(args, ranks)
         worker = ["--no-python", python, "-c", source()]
         return launch + worker + flags, "torch-nccl" if gpus else "torch-gloo"
     raise Refused("neither nccl_tests nor torch_python is set for this node's group")
+
+
+def has_binary(args: "Args") -> "bool":
+    """Whether to run nccl-tests: when it is there, inside a container, or the only choice."""
+    binary = args.get("binary")
+    if not binary:
+        return False
+    there = bool(args.get("command")) or os.access(str(binary), os.X_OK)
+    return there or not args.get("torch_python")
 
 
 def rendezvous(args: "Args", ranks: "int") -> "list[str]":
@@ -177,6 +187,8 @@ def finish(job: "Job", table: "nccl_table.Table", engine: "str", tail: "str") ->
     error = trouble(job, table, rc, tail)
     values: "dict[str, object]" = {"id": job.name, "ok": not error, "engine": engine, "rc": rc}
     values["version"] = table.version
+    if any("wrong" in row for row in table.rows):
+        values["wrong"] = table.wrong()
     if error:
         values["error"] = error[:400]
     if table.ranks is not None:

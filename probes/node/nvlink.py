@@ -79,6 +79,7 @@ def _read(reader: "Reader") -> "None":
             if up is not None:
                 reader.put(**{"link%d_up" % link: up})
         if states:
+            reader.mode_is("links", tuple(states))  # a link that comes up answers more
             _speeds_and_counts(reader, states)
     _fabric(reader)
 

@@ -17,7 +17,7 @@ __all__ = ["UNSUPPORTED", "Failed", "Gpu", "Library", "Reader", "each_gpu", "fie
 
 NAME = "gpu"
 INTERVAL = "fast"
-COUNTERS = False
+COUNTERS = True
 METRICS = {
     "index": ("", "info", "NVML's index; it moves when a card vanishes, the PCI address does not"),
     "util_percent": ("%", "gauge", "share of the last sample period with any kernel running"),

@@ -115,9 +115,11 @@ class Library:
 
     @property
     def pynvml(self) -> "Any":
-        """NVIDIA's binding; raises Failed(12) when the payload carries none."""
+        """NVIDIA's binding; raises Failed(12) without library or binding, Stuck while it loads."""
         if self._pynvml is None:
-            self._pynvml = _binding(self.ctx)
+            with self.ctx.busy(IMPORT):  # a second on a loaded node; once for all probes
+                if self._pynvml is None:
+                    self._pynvml = _binding(self.ctx)
         return self._pynvml
 
     def call(self, name: "str", *args: "Any", device: "str" = "") -> "Any":

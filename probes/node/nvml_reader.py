@@ -94,7 +94,7 @@ class Reader:
         return None
 
     def mode_is(self, name: "str", mode: "object") -> "None":
-        """Tell a mode that decides what is supported (MIG); a change opens all questions again."""
+        """Tell what decides what is supported (MIG, links up); a change reopens all questions."""
         question = (self.gpu.key, "mode", name)
         if self._library.constants.get(question, mode) != mode:
             self._unsupported.clear()

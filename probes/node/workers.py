@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 HUNG_REPEAT_S = 5.0
 """How often a hung call is reported again (wire protocol)."""
 
-WATCH_S = 0.5
-"""How often the watch looks; a tenth of the default deadline."""
+WATCH_S = 1.0
+"""How often the watch looks at most; a fifth of the deadline when that is shorter."""
 
 ERROR_CHARS = 600
 """One line on the operator's screen and some source lines."""
@@ -222,7 +222,7 @@ class Crew:
         pause = threading.Event()
         while not pause.wait(min(WATCH_S, self.ctx.deadline_s / 5)):
             for worker in list(self.workers):
-                if worker.done and worker.abandoned:
+                if worker.done:  # its thread's number may already be another's
                     self.workers.remove(worker)
                 else:
                     self._check(worker)

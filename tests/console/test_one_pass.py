@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -15,13 +16,6 @@ from console.output import Document
 from tests.processes import alive, descendants, gone
 
 COMMAND = [sys.executable, "-m", "console.cli", "--demo", "--nodes", "16"]
-
-
-def started(*arguments: str, **options: Any) -> subprocess.Popen[bytes]:
-    return subprocess.Popen(
-        [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE, **options,
-    )  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -98,21 +92,48 @@ def test_fail_on_turns_lesser_trouble_into_zero() -> None:
     assert done.returncode == 0
 
 
-def test_a_reader_that_leaves_early_ends_it_quietly() -> None:
-    process = started("watch", "--json")
+def lines_of(process: subprocess.Popen[bytes]) -> Iterator[bytes]:
+    """Its lines; an end before the test has seen enough is a failure that shows stderr."""
     assert process.stdout is not None
-    assert process.stdout.readline().startswith(b"{")
-    process.stdout.close()
+    while line := process.stdout.readline():
+        yield line
     assert process.stderr is not None
+    pytest.fail(f"it ended: {process.stderr.read().decode(errors='replace')}")
+
+
+@pytest.fixture
+def console() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
+    """Starts command lines and leaves none behind."""
+    running: list[subprocess.Popen[bytes]] = []
+
+    def start(*arguments: str) -> subprocess.Popen[bytes]:
+        running.append(
+            subprocess.Popen(
+                [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE, start_new_session=True,
+            )
+        )  # fmt: skip
+        return running[-1]
+
+    yield start
+    for process in running:
+        process.kill()
+        process.communicate(timeout=30)
+
+
+def test_a_reader_that_leaves_early_ends_it_quietly(console) -> None:
+    process = console("watch", "--json")
+    assert next(lines_of(process)).startswith(b"{")
+    process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=30) == 0
+    process.stdout = None
 
 
-def test_watch_streams_events_and_findings() -> None:
-    process = started("-w", "gpu005", "watch", "--json")
-    assert process.stdout is not None
+def test_watch_streams_events_and_findings(console) -> None:
+    process = console("-w", "gpu005", "watch", "--json")
     kinds: dict[str, list[dict[str, Any]]] = {}
-    for line in process.stdout:
+    for line in lines_of(process):
         event = json.loads(line)
         kinds.setdefault(event["type"], []).append(event)
         if "finding" in kinds and "allocation" in kinds:
@@ -125,11 +146,11 @@ def test_watch_streams_events_and_findings() -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_no_agent_is_left_whatever_ends_it(number: signal.Signals) -> None:
-    process = started("watch", "--json", start_new_session=True)
-    assert process.stdout is not None
-    while b'"probe":"gpu"' not in process.stdout.readline():
-        pass
+def test_no_agent_is_left_whatever_ends_it(console, number: signal.Signals) -> None:
+    process = console("watch", "--json")
+    for line in lines_of(process):
+        if b'"probe":"gpu"' in line:
+            break
     agents = descendants(process.pid)
     assert len(agents) >= 10
     os.kill(process.pid, number)

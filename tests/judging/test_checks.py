@@ -104,6 +104,7 @@ def test_a_hung_call_is_named_with_its_age() -> None:
         ("ecc", {"remap_uncorrectable": 512}, "remap.rows_used", Severity.CRITICAL),
         ("ecc", {"recovery_action": 2}, "gpu.recovery_action", Severity.CRITICAL),
         ("ecc", {"recovery_action": 3}, "gpu.recovery_action", Severity.WARN),
+        ("ecc", {"recovery_action": 4}, "gpu.recovery_action", Severity.WARN),
         ("pcie", {"width": 8}, "pcie.width", Severity.CRITICAL),
         ("pcie", {"gen": 2}, "pcie.generation", Severity.WARN),
         ("gpu", {"nvml_rc": 16, "nvml_call": "x"}, "gpu.reset_required", Severity.CRITICAL),

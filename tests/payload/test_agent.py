@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
+import sys
 from pathlib import Path
 
 import pytest
 
+from inventory.node import Node
 from probes import catalog
 from probes.node import frames
 from tests.payload.rig import AgentProcess, alive, config, gone, kind, probe, sample, until
+
+SHIM = Path(__file__).parents[2] / "console" / "demo" / "nvml" / "shim.py"
 
 COUNTING = probe("""
 def collect(ctx):
@@ -158,6 +163,7 @@ def test_a_hung_call_does_not_delay_the_end_of_a_pass(tmp_path: Path) -> None:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0
     assert any(map(kind("hung", p="hanging", dev="0000:1b:00.0"), said))
+    assert {frame["p"] for frame in said if frame["k"] == "hung"} == {"hanging"}
     assert [set(f["d"]) for f in said if sample("hanging")(f)] == [{"0000:43:00.0"}]
 
 
@@ -298,16 +304,16 @@ def _switches(pid: int) -> int:
 def test_no_frame_is_longer_than_the_cap() -> None:
     huge = probe("""
 def collect(ctx):
-    return {"": {}}, [{"text": "x" * 1000, "n": n} for n in range(100000)]
+    return {"": {}}, [{"text": "x" * 1000, "n": n} for n in range(10000)]
 """)
-    vast = probe("def collect(ctx):\n    return {'': {'t': 'x' * 100000000}}, []\n", name="vast")
+    vast = probe("def collect(ctx):\n    return {'': {'t': 'x' * 10000000}}, []\n", name="vast")
     settings = config(mode="pass", extra={"testing": huge, "vast": vast}, deadline_s=20)
     with AgentProcess(settings) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         agent.finish()
     assert agent.longest <= frames.FRAME_BYTES
     kept = next(filter(sample("testing"), said))
-    assert kept["cut"] + len(kept["r"]) == 100000
+    assert kept["cut"] + len(kept["r"]) == 10000
     assert any(map(kind("err", p="vast"), said))
 
 
@@ -338,6 +344,7 @@ def test_nothing_is_needed_of_the_current_folder_or_the_environment(
 
 def test_the_agent_runs_at_low_priority_from_the_root_folder() -> None:
     where = probe("""
+import json
 import os
 def collect(ctx):
     return {"": {"nice": os.nice(0), "cwd": os.getcwd()}}, []
@@ -365,3 +372,39 @@ def collect(ctx):
 def test_gone_waits(tmp_path: Path) -> None:
     assert not alive(2**22 + 1)
     assert gone(2**22 + 1)
+
+
+def simulated(folder: Path, gpus: list[dict[str, object]]) -> Node:
+    """A node whose interpreter sees these GPUs through the simulated library."""
+    (folder / "nvml.json").write_text(json.dumps({"gpus": gpus}))
+    python = folder / "python3"
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} {SHIM} {folder} "$@"\n')
+    python.chmod(0o755)
+    return Node(name="n", python=str(python))
+
+
+def test_a_gpu_that_hangs_hides_none_of_the_other_seven(tmp_path: Path) -> None:
+    gpus: list[dict[str, object]] = [{"pci": f"0000:{bus:02x}:00.0"} for bus in range(1, 9)]
+    gpus[2]["hang"] = {"nvmlDeviceGetPowerUsage": 3600}
+    settings = config("gpu", "ecc", "host", mode="pass", deadline_s=1.0, window_s=0.05)
+    with AgentProcess(settings, node=simulated(tmp_path, gpus)) as agent:
+        said = agent.collect(lambda found: any(map(kind("end"), found)))
+        assert agent.finish() == 0
+    hung = [(f["p"], f["dev"], f["call"]) for f in said if f["k"] == "hung"]
+    assert hung == [("gpu", "0000:03:00.0", "nvmlDeviceGetPowerUsage")]
+    answered = [set(f["d"]) for f in said if sample("gpu")(f)]
+    assert answered
+    assert all(one == {f"0000:{bus:02x}:00.0" for bus in (1, 2, 4, 5, 6, 7, 8)} for one in answered)
+    assert not any(f.get("gone") for f in said)
+
+
+def test_two_hung_gpus_stop_all_calls_to_the_driver(tmp_path: Path) -> None:
+    gpus: list[dict[str, object]] = [{"pci": f"0000:{bus:02x}:00.0"} for bus in range(1, 9)]
+    gpus[2]["hang"] = gpus[5]["hang"] = {"nvmlDeviceGetPowerUsage": 3600}
+    settings = config("gpu", "host", mode="pass", deadline_s=0.5, window_s=0.05)
+    with AgentProcess(settings, node=simulated(tmp_path, gpus)) as agent:
+        said = agent.collect(lambda found: any(map(kind("end"), found)))
+        assert agent.finish() == 0
+    assert {f["dev"] for f in said if f["k"] == "hung"} == {"0000:03:00.0", "0000:06:00.0"}
+    assert not any(f.get("gone") for f in said)
+    assert any(map(sample("host"), said))

@@ -64,6 +64,7 @@ def test_a_healthy_run_streams_rows_then_a_summary(node_python: str, binary: str
     assert told["busbw_max_gb_s"] == max(row["busbw_gb_s"] for row in rows)
     assert told["busbw_at_size_bytes"] == 1 << 24
     assert told["rc"] == 0
+    assert told["wrong"] == 0
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def torch_python() -> str | None:
 @pytest.mark.skipif(torch_python() is None, reason="no torch here: pip install gpuconsole[torch]")
 def test_a_real_all_reduce_over_gloo() -> None:
     with agent() as node:
-        args = {"python": torch_python(), "gpus": 2, "timeout_s": 100, "force": True}
+        args = {"torch_python": torch_python(), "gpus": 2, "timeout_s": 100, "binary": "/nowhere"}
         small = {"min_bytes": 1 << 16, "max_bytes": 1 << 20, "factor": 4, "iters": 3, "warmup": 1}
         node.order(op="run", id="g", what="nccl", args={**args, **small})
         node.wait_for(ended)
@@ -227,7 +228,7 @@ def test_a_real_all_reduce_over_gloo() -> None:
 @pytest.mark.skipif(torch_python() is None, reason="no torch here: pip install gpuconsole[torch]")
 def test_eof_ends_a_real_all_reduce_and_all_its_ranks() -> None:
     with agent() as node:
-        args = {"python": torch_python(), "gpus": 2, "iters": 100_000, "force": True}
+        args = {"torch_python": torch_python(), "gpus": 2, "iters": 100_000, "force": True}
         node.order(op="run", id="g", what="nccl", args=args)
 
         assert until(lambda: len(descendants(node.process.pid)) >= 3)

@@ -254,6 +254,16 @@ def test_links_and_their_errors(machine: Machine) -> None:
     assert (links["link8_mbps"], links["link9_mbps"]) == (13281, 26562)
 
 
+def test_a_link_that_comes_up_is_asked_again(machine: Machine) -> None:
+    silent = {"161.7": "!3", "162.7": "!3", "163.7": "!3"}
+    machine.state["missing"] = ["nvmlDeviceGetNvLinkErrorCounter"]
+    machine.gpu(6, link={"7": {"up": 0}}, fields=silent)
+    with machine.session() as session:
+        assert "link7_replays" not in session.collect("nvlink")[BUS[6]]
+        machine.gpu(6, link={"7": {"replays": 12}}, fields={})
+        assert session.collect("nvlink")[BUS[6]]["link7_replays"] == 12
+
+
 def test_nvlink5_counts_under_their_own_names(machine: Machine) -> None:
     unsupported = {str(number): "!3" for number in (161, 162, 163)}
     machine.gpu(0, fields={**unsupported, "215.4": 6, "214.4": 1, "221.4": 900})

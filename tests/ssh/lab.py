@@ -215,11 +215,16 @@ class Lab:
         certificate: str | None = None,
         kind: str = "ed25519",
         key: Path | None = None,
+        everywhere: bool = False,
     ) -> Sshd:
-        """Start a server. `certificate`: principals of a host certificate, None for a plain key."""
+        """Start a server. `certificate`: principals of a host certificate, None for a plain key.
+
+        `everywhere` listens on all addresses: only in a network namespace of one's own.
+        """
         address = self.address(index)
         key = key or self.keygen(self.folder / f"host-{name}", kind)
-        lines = [extra, f"Port {self.port}", f"ListenAddress {address}", f"HostKey {key}"]
+        listen = "0.0.0.0" if everywhere else address
+        lines = [extra, f"Port {self.port}", f"ListenAddress {listen}", f"HostKey {key}"]
         if certificate is not None:
             self.run(
                 "ssh-keygen",

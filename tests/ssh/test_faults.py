@@ -142,6 +142,46 @@ async def test_death_in_mid_frame(sshd: Lab, agents: Agents) -> None:
     assert not watch.record.samples("n1", "torn")
 
 
+async def test_network_that_goes_mute_is_stale_at_once(
+    sshd: Lab, faulty: Faulty, agents: Agents
+) -> None:
+    """The connection stays open and nothing comes any more, long before a keepalive gives up."""
+    server = sshd.serve("n1", 1)
+    body = """
+        import select
+        hello()
+        while not select.select([0], [], [], 0.02)[0]:
+            tick()
+    """
+    port = await faulty.start("mute", (server.address, server.port), 12_000)
+    files = sshd.known_hosts(f"[127.0.0.1]:{port} {server.public_key}", name="mute")
+    script = agents.script(body)
+    node = Node(name="m", address="127.0.0.1", port=port, user=sshd.user, python=script)
+    async with Watch(sshd.inventory(node, known_hosts=(str(files),))) as watch:
+        await watch.record.up("m")
+        await watch.record.until(lambda: watch.record.last("m").state is NodeState.STALE)
+    assert len(watch.record.samples("m", "host")) > 10
+
+
+async def test_retry_now_cuts_the_back_off(sshd: Lab, agents: Agents) -> None:
+    """A node that comes back is seen at once when the operator asks for it."""
+    node = Node(
+        name="n1",
+        address=sshd.address(1),
+        port=sshd.port,
+        user="nobody-here",
+        python=agents.script("hello(); until_eof()"),
+    )
+    sshd.serve("n1", 1)
+    async with Watch(sshd.inventory(node)) as watch:
+        await watch.record.until(lambda: [s for s in watch.record.statuses("n1") if s.retry_at])
+        assert (watch.record.last("n1").retry_at or 0) > time.time() + 500
+        watch.sessions["n1"].node = sshd.node("n1", python=node.python)
+        watch.sessions["n1"].retry_now()
+        await watch.record.up("n1")
+    assert watch.record.last("n1").state is NodeState.UP
+
+
 async def test_reconnects_after_a_death(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1)
     flag = sshd.home() / "died"

@@ -176,7 +176,7 @@ async def test_missing_identity_is_named(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1)
     node = sshd.node("n1", python=agents.script(OK), identity="/nowhere/key")
     status = (await one_pass(sshd.inventory(node))).last("n1")
-    assert (status.state, status.reason) == (NodeState.UNREACHABLE, "auth")
+    assert (status.state, status.reason) == (NodeState.AUTH_FAILED, "auth")
     assert "/nowhere/key" in status.text
 
 

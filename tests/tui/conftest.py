@@ -35,7 +35,13 @@ class Console:
 
     async def type(self, text: str) -> None:
         """Press the keys of a text."""
-        names = {" ": "space", ":": "colon", "*": "asterisk", ">": "greater_than_sign", "/": "slash"}
+        names = {
+            " ": "space",
+            ":": "colon",
+            "*": "asterisk",
+            ">": "greater_than_sign",
+            "/": "slash",
+        }
         await self.press(*(names.get(char, char) for char in text))
 
     async def until(self, true: Callable[[], bool]) -> None:
@@ -73,10 +79,12 @@ def console() -> Opener:
         scheduler: MemoryScheduler | None = None,
     ) -> AsyncIterator[Console]:
         inventory = synthetic.inventory(nodes)
-        held = scheduler or MemoryScheduler([node.name for node in inventory.nodes], synthetic.jobs())
+        held = scheduler or MemoryScheduler(
+            [node.name for node in inventory.nodes], synthetic.jobs()
+        )
         engine = LocalEngine(inventory, held, read_only=read_only)
         if faults:
-            engine.feed(synthetic.faulty_events(inventory))
+            engine.feed_faults(inventory)
         await engine.refresh()
         app = ConsoleApp(engine, look=look or Look(), clock=lambda: engine.at, tick_s=None)
         async with app.run_test(size=size) as pilot:

@@ -1,7 +1,8 @@
 """Run by test_terminal and benchmarks in a pty of their own: the console over synthetic Events.
 
-argv: a descriptor for reports, the number of nodes. Reports are lines: `beat N` about twenty times a
-second while the event loop is alive, `gone` when collecting was cancelled, `left CODE` at the end.
+argv: a descriptor for reports, the number of nodes. Reports are lines: `beat N` about twenty times
+a second while the event loop is alive, `gone` when collecting was cancelled, `left CODE` at the
+end.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""A synthetic fleet: Events as sessions would send them, with faults; and a Scheduler with memory."""
+"""A synthetic fleet: Events as sessions send them, with faults; and a Scheduler with memory."""
 
 from __future__ import annotations
 
 import asyncio
 import shlex
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -28,7 +28,8 @@ def pci(index: int) -> str:
 def inventory(count: int, *, scheduler: str | None = "memory") -> Inventory:
     """`count` nodes gpu001... in one group."""
     nodes = tuple(
-        Node(name=f"gpu{i + 1:03d}", group="h100", gpus=8, scheduler=scheduler) for i in range(count)
+        Node(name=f"gpu{i + 1:03d}", group="h100", gpus=8, scheduler=scheduler)
+        for i in range(count)
     )
     return Inventory(nodes=nodes, cluster="lab", source="test")
 
@@ -57,7 +58,14 @@ def gpu_values(index: int, step: int = 0) -> dict[str, Scalar]:
 def fast(name: str, at: float, step: int = 0) -> list[Event]:
     """One fast tick of a healthy node."""
     events: list[Event] = [
-        Sample(node=name, probe="gpu", device=pci(i), at=at, clock=at - NOW + 1000, values=gpu_values(i, step))
+        Sample(
+            node=name,
+            probe="gpu",
+            device=pci(i),
+            at=at,
+            clock=at - NOW + 1000,
+            values=gpu_values(i, step),
+        )
         for i in range(8)
     ]
     host: dict[str, Scalar] = {
@@ -75,18 +83,37 @@ def slow(name: str, at: float) -> list[Event]:
     """Hello, inventory, ECC, PCIe, NVLink and ports of a healthy node."""
     clock = at - NOW + 1000
     hello: dict[str, Scalar] = {
-        "python": "3.9.18", "host": name, "boot_id": f"boot-{name}", "kernel": "5.14.0", "os": "Rocky 9",
-    }  # fmt: skip
+        "python": "3.9.18",
+        "host": name,
+        "boot_id": f"boot-{name}",
+        "kernel": "5.14.0",
+        "os": "Rocky 9",
+    }
     whole: dict[str, Scalar] = {
-        "driver_version": "570.86.15", "cuda_version": 12080, "gpu_count": 8, "pci_gpu_count": 8,
+        "driver_version": "570.86.15",
+        "cuda_version": 12080,
+        "gpu_count": 8,
+        "pci_gpu_count": 8,
         "nvml_library": True,
-    }  # fmt: skip
+    }
     events: list[Event] = [
         NodeStatus(node=name, at=at, state=NodeState.UP),
         Sample(node=name, probe="hello", at=at, clock=clock, values=hello),
         Sample(node=name, probe="inventory", at=at, clock=clock, values=whole),
-        Sample(node=name, probe="kernel_log", at=at, clock=clock, values={"source": "kmsg", "readable": True, "lost": 0}),
-        Sample(node=name, probe="processes", at=at, clock=clock, rows=[_process(name, i) for i in range(8)]),
+        Sample(
+            node=name,
+            probe="kernel_log",
+            at=at,
+            clock=clock,
+            values={"source": "kmsg", "readable": True, "lost": 0},
+        ),
+        Sample(
+            node=name,
+            probe="processes",
+            at=at,
+            clock=clock,
+            rows=[_process(name, i) for i in range(8)],
+        ),
     ]
     for i in range(8):
         events += _gpu_slow(name, i, at, clock)
@@ -96,25 +123,50 @@ def slow(name: str, at: float) -> list[Event]:
 
 def _process(name: str, i: int) -> dict[str, Scalar]:
     return {
-        "gpu": pci(i), "pid": 40000 + i, "user": "alice", "command": "python train.py", "mem_bytes": 60 * GIB,
-        "job": "812", "rank": str(i), "state": "R", "alive": True,
-    }  # fmt: skip
+        "gpu": pci(i),
+        "pid": 40000 + i,
+        "user": "alice",
+        "command": "python train.py",
+        "mem_bytes": 60 * GIB,
+        "job": "812",
+        "rank": str(i),
+        "state": "R",
+        "alive": True,
+    }
 
 
 def _gpu_slow(name: str, i: int, at: float, clock: float) -> list[Event]:
     card: dict[str, Scalar] = {
-        "index": i, "name": "NVIDIA H100 80GB HBM3", "uuid": f"GPU-{name}-{i}", "pci_device_id": "2330",
-        "pci_subsystem_id": "16c110de", "vbios": "96.00.89.00.01", "persistence_mode": True, "minor": i,
-    }  # fmt: skip
+        "index": i,
+        "name": "NVIDIA H100 80GB HBM3",
+        "uuid": f"GPU-{name}-{i}",
+        "pci_device_id": "2330",
+        "pci_subsystem_id": "16c110de",
+        "vbios": "96.00.89.00.01",
+        "persistence_mode": True,
+        "minor": i,
+    }
     ecc: dict[str, Scalar] = {
-        "ecc_mode": True, "ecc_uncorrected_volatile": 0, "ecc_corrected_volatile": 0,
-        "ecc_uncorrected_aggregate": 0, "ecc_corrected_aggregate": 0, "remap_correctable": 0,
-        "remap_uncorrectable": 0, "remap_pending": False, "remap_failure": False, "recovery_action": 0,
-    }  # fmt: skip
+        "ecc_mode": True,
+        "ecc_uncorrected_volatile": 0,
+        "ecc_corrected_volatile": 0,
+        "ecc_uncorrected_aggregate": 0,
+        "ecc_corrected_aggregate": 0,
+        "remap_correctable": 0,
+        "remap_uncorrectable": 0,
+        "remap_pending": False,
+        "remap_failure": False,
+        "recovery_action": 0,
+    }
     link: dict[str, Scalar] = {"links": 18, "fabric_state": 3, "fabric_status": 0}
     for n in range(18):
-        link |= {f"link{n}_up": True, f"link{n}_mbps": 26562, f"link{n}_crc": 0,
-                 f"link{n}_replays": 0, f"link{n}_recoveries": 0}  # fmt: skip
+        link |= {
+            f"link{n}_up": True,
+            f"link{n}_mbps": 26562,
+            f"link{n}_crc": 0,
+            f"link{n}_replays": 0,
+            f"link{n}_recoveries": 0,
+        }
     pcie: dict[str, Scalar] = {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
     readings = {"inventory": card, "ecc": ecc, "nvlink": link, "pcie": pcie}
     return [
@@ -125,12 +177,28 @@ def _gpu_slow(name: str, i: int, at: float, clock: float) -> list[Event]:
 
 def _port(name: str, i: int, at: float, clock: float) -> Sample:
     values: dict[str, Scalar] = {
-        "state": 4, "state_text": "ACTIVE", "phys_state": 5, "phys_text": "LinkUp", "rate_gbps": 400.0,
-        "rate_text": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", "hca": "MT4129", "fw": "28.39.1002",
-        "netdev": f"ib{i}", "netdev_up": True, "is_vf": False, "lid": 100 + i, "gpu_near": pci(i),
-        "has_counters": True, "link_downed": 0, "symbol_error": 0, "port_rcv_errors": 0,
-    }  # fmt: skip
-    return Sample(node=name, probe="infiniband", device=f"mlx5_{i}/1", at=at, clock=clock, values=values)
+        "state": 4,
+        "state_text": "ACTIVE",
+        "phys_state": 5,
+        "phys_text": "LinkUp",
+        "rate_gbps": 400.0,
+        "rate_text": "400 Gb/sec (4X NDR)",
+        "link_layer": "InfiniBand",
+        "hca": "MT4129",
+        "fw": "28.39.1002",
+        "netdev": f"ib{i}",
+        "netdev_up": True,
+        "is_vf": False,
+        "lid": 100 + i,
+        "gpu_near": pci(i),
+        "has_counters": True,
+        "link_downed": 0,
+        "symbol_error": 0,
+        "port_rcv_errors": 0,
+    }
+    return Sample(
+        node=name, probe="infiniband", device=f"mlx5_{i}/1", at=at, clock=clock, values=values
+    )
 
 
 def changed(events: Iterable[Event], probe: str, device: str, **values: Scalar) -> list[Event]:
@@ -147,18 +215,25 @@ def xid(name: str, at: float, device: str, number: int, text: str) -> Sample:
     """A kernel line as the node's kernel_log probe sends it."""
     line = f"NVRM: Xid (PCI:{device[:-2]}): {number}, {text}"
     return Sample(
-        node=name, probe="kernel_log", at=at, clock=at - NOW + 1000,
+        node=name,
+        probe="kernel_log",
+        at=at,
+        clock=at - NOW + 1000,
         values={"source": "kmsg", "readable": True, "lost": 0},
         rows=[{"mono": at - NOW + 864000 - 5, "text": line, "prio": 3, "src": "kmsg"}],
-    )  # fmt: skip
+    )
 
 
 def unreachable(name: str, at: float) -> NodeStatus:
     """A node that refuses the connection."""
     return NodeStatus(
-        node=name, at=at, state=NodeState.UNREACHABLE, reason="timeout",
-        text="no answer within 10 s", hint="is it powered? ping it, look at its BMC",
-    )  # fmt: skip
+        node=name,
+        at=at,
+        state=NodeState.UNREACHABLE,
+        reason="timeout",
+        text="no answer within 10 s",
+        hint="is it powered? ping it, look at its BMC",
+    )
 
 
 def jobs() -> dict[str, Job]:
@@ -184,9 +259,16 @@ class MemoryScheduler:
         job, reason = self.jobs.get(name), self.reasons.get(name, "")
         state = ("draining" if job else "drained") if reason else ("allocated" if job else "idle")
         return Allocation(
-            node=name, at=self.now, scheduler=self.name, state=state, raw=state.upper(), reason=reason,
-            reason_by="root" if reason else "", partitions=("batch",), jobs=(job,) if job else (),
-        )  # fmt: skip
+            node=name,
+            at=self.now,
+            scheduler=self.name,
+            state=state,
+            raw=state.upper(),
+            reason=reason,
+            reason_by="root" if reason else "",
+            partitions=("batch",),
+            jobs=(job,) if job else (),
+        )
 
     async def allocations(self, names: Sequence[str] | None = None) -> list[Allocation]:
         """What it holds now."""
@@ -212,20 +294,26 @@ class MemoryScheduler:
                 continue
             self.reasons[name] = f"{MARKER} {reason}"
             self.writes.append(("hold", name))
-            yield Step(node=name, at=self.now, phase="done", ok=True, detail=self._allocation(name).state)
+            yield Step(
+                node=name, at=self.now, phase="done", ok=True, detail=self._allocation(name).state
+            )
 
     async def resume(self, names: Sequence[str], *, override: bool = False) -> AsyncIterator[Step]:
         """Release each node that we hold."""
         for name in names:
             self.reasons.pop(name, None)
             self.writes.append(("release", name))
-            yield Step(node=name, at=self.now, phase="done", ok=True, detail=self._allocation(name).state)
+            yield Step(
+                node=name, at=self.now, phase="done", ok=True, detail=self._allocation(name).state
+            )
 
 
 class LocalEngine:
     """The real plan, execute and Fleet over Events that the test feeds; no sessions."""
 
-    def __init__(self, inv: Inventory, scheduler: MemoryScheduler | None, *, read_only: bool = False) -> None:
+    def __init__(
+        self, inv: Inventory, scheduler: MemoryScheduler | None, *, read_only: bool = False
+    ) -> None:
         """`clock` is the test's own."""
         self.at = NOW
         self.fleet = Fleet(inv, clock=lambda: self.at)
@@ -239,6 +327,13 @@ class LocalEngine:
         """Apply Events."""
         for event in events:
             self.fleet.apply(event)
+
+    def feed_faults(self, inv: Inventory) -> None:
+        """The sick fleet, step by step, judged after each as the screen would."""
+        for number, events in enumerate(faulty_steps(inv)):
+            self.at = NOW - 10.0 + 2.0 * number
+            self.feed(events)
+            self.fleet.tick(self.at)
 
     async def refresh(self) -> None:
         """Read the scheduler, as the engine does every few seconds."""
@@ -273,40 +368,83 @@ class LocalEngine:
         return shlex.split(f"echo ssh {name}")
 
 
-def faulty_events(inv: Inventory, at: float = NOW, *, history: int = 5) -> list[Event]:
-    """64 nodes, several sick: lost GPU, Xid, hot, unreachable, port down, remap pending."""
-    events: list[Event] = []
+def faulty_steps(inv: Inventory, at: float = NOW, *, history: int = 6) -> Iterator[list[Event]]:
+    """64 nodes, several sick: lost GPU, Xid, hot, unreachable, port down, remap pending.
+
+    One list per fast interval, the last one at `at`: findings that need several looks get them.
+    """
     for step in range(history):
+        then = at - 2.0 * (history - 1 - step)
+        events: list[Event] = [] if step else first_blow(then)
         for node in inv.nodes:
             if node.name == "gpu009":
                 continue
-            then = at - 2.0 * (history - 1 - step)
-            mine = [*(slow(node.name, then) if step in (0, history - 1) else []), *fast(node.name, then, step)]
-            events += _with_fault(node.name, mine, then)
-    events.append(unreachable("gpu009", at))
-    return events
+            mine = slow(node.name, then) if step in (0, history - 1) else []
+            events += with_fault(node.name, [*mine, *fast(node.name, then, step)])
+        yield events
 
 
-def _with_fault(name: str, events: list[Event], at: float) -> list[Event]:
+def first_blow(at: float) -> list[Event]:
+    """What is said once: the Xid line of gpu017, the refusal of gpu009."""
+    text = "pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+    return [unreachable("gpu009", at), xid("gpu017", at, pci(3), 79, text)]
+
+
+def lost(events: Iterable[Event], device: str) -> list[Event]:
+    """The same Events with one GPU answering nothing but an error."""
+    answer: dict[str, Scalar] = {
+        "index": 3,
+        "nvml_rc": 15,
+        "nvml_call": "nvmlDeviceGetUtilizationRates",
+    }
+    return [
+        msgspec.structs.replace(e, values=answer)
+        if isinstance(e, Sample) and (e.probe, e.device) == ("gpu", device)
+        else e
+        for e in events
+    ]
+
+
+def with_fault(name: str, events: list[Event]) -> list[Event]:
+    """A node's Events with the fault this fleet gives it, if any."""
     if name == "gpu017":
-        lost = changed(events, "gpu", pci(3), nvml_rc=15, nvml_call="nvmlDeviceGetUtilizationRates")
-        return [*lost, xid(name, at, pci(3), 79, "pid='<unknown>', name=<unknown>, GPU has fallen off the bus.")]
+        return lost(events, pci(3))
     if name == "gpu033":
         return changed(
-            events, "gpu", pci(5), temp_c=91, thermal_margin_c=0, sm_clock_mhz=960, reasons=0x40 | 0x8
+            events,
+            "gpu",
+            pci(5),
+            temp_c=91,
+            thermal_margin_c=0,
+            sm_clock_mhz=960,
+            reasons=0x40 | 0x8,
         )
     if name == "gpu041":
         return changed(events, "ecc", pci(2), remap_pending=True, remap_uncorrectable=1)
     if name == "gpu050":
-        return changed(events, "infiniband", "mlx5_4/1", state=1, state_text="DOWN", phys_state=3, phys_text="Disabled")
+        return changed(
+            events,
+            "infiniband",
+            "mlx5_4/1",
+            state=1,
+            state_text="DOWN",
+            phys_state=3,
+            phys_text="Disabled",
+        )
     return events
 
 
 def hostile_processes(name: str, at: float, text: str) -> Sample:
     """A process table in which every word is `text`."""
     row: dict[str, Scalar] = {
-        "gpu": pci(0), "pid": 1, "user": text, "command": text, "job": text, "rank": text, "state": text,
-    }  # fmt: skip
+        "gpu": pci(0),
+        "pid": 1,
+        "user": text,
+        "command": text,
+        "job": text,
+        "rank": text,
+        "state": text,
+    }
     return Sample(node=name, probe="processes", at=at, clock=at - NOW + 1000, rows=[row])
 
 
@@ -318,4 +456,6 @@ def hostile_hello(name: str, at: float, text: str) -> Sample:
 
 def hostile_status(name: str, at: float, text: str) -> NodeStatus:
     """A refusal that quotes `text`."""
-    return NodeStatus(node=name, at=at, state=NodeState.UNREACHABLE, reason="refused", text=text, hint=text)
+    return NodeStatus(
+        node=name, at=at, state=NodeState.UNREACHABLE, reason="refused", text=text, hint=text
+    )

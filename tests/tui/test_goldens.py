@@ -1,4 +1,4 @@
-"""Whole screens as text. `GPUCONSOLE_GOLDENS=write pytest tests/tui/test_goldens.py` rewrites them."""
+"""Whole screens as text. `GPUCONSOLE_GOLDENS=write pytest tests/tui` rewrites them."""
 
 from __future__ import annotations
 

@@ -57,13 +57,16 @@ async def test_cursor_stays_on_its_node_when_the_order_changes(console: Opener) 
         assert grid.cursor == "gpu064"
 
 
-async def test_cursor_goes_to_the_nearest_node_when_its_own_is_filtered_out(console: Opener) -> None:
+async def test_cursor_goes_to_the_nearest_node_when_its_own_is_filtered_out(
+    console: Opener,
+) -> None:
     """And stays put when it is not."""
     async with console() as c:
         grid = fleet_screen(c).grid
         await c.type(":open gpu033")
         await c.press("enter", "escape", "slash", *"node", "colon", *"gpu05", "asterisk", "enter")
-        assert grid.order and all(name.startswith("gpu05") for name in grid.order)
+        assert grid.order
+        assert all(name.startswith("gpu05") for name in grid.order)
         assert grid.cursor in grid.order
         await c.press("escape")
         assert len(grid.order) == 64
@@ -104,7 +107,8 @@ async def test_filter_is_live_and_complains_in_place(console: Opener) -> None:
         screen = fleet_screen(c)
         await c.press("slash", *"state", "colon", *"crit")
         shown = list(screen.grid.order)
-        assert shown and all(c.engine.fleet.verdict(n) is Severity.CRITICAL for n in shown)
+        assert shown
+        assert all(c.engine.fleet.verdict(n) is Severity.CRITICAL for n in shown)
         await c.press("space", *"tmp", "greater_than_sign", "8")
         assert "column 12" in c.text
         assert "temp" in c.text
@@ -181,9 +185,7 @@ async def test_node_screen_tells_why_and_what_next(console: Opener) -> None:
 
 async def test_drain_through_the_confirmation(console: Opener) -> None:
     """Plan, prefilled reason, y, the scheduler's own word for the outcome."""
-    held = synthetic.MemoryScheduler(
-        [f"gpu{i:03d}" for i in range(1, 65)], synthetic.jobs()
-    )
+    held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)], synthetic.jobs())
     async with console(scheduler=held) as c:
         await c.press("D")
         confirm = c.app.screen

@@ -30,7 +30,11 @@ class Child:
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         read, write = os.pipe()
         self.report = os.fdopen(read, "r")
-        env = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])}
+        env = {
+            **os.environ,
+            "TERM": "xterm-256color",
+            "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]),
+        }
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.tui.pty_child", str(write), str(nodes)],
             stdin=slave, stdout=slave, stderr=slave, pass_fds=[write], cwd=ROOT, env=env,

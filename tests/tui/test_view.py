@@ -22,7 +22,9 @@ NODE = Summary(
     status=NodeState.UP,
     group="h100",
     sched="idle",
-    gpus=Gpus(answering=8, expected=8, util_percent=97.0, temp_c=60.0, power_w=5200.0, clock_mhz=1755.0),
+    gpus=Gpus(
+        answering=8, expected=8, util_percent=97.0, temp_c=60.0, power_w=5200.0, clock_mhz=1755.0
+    ),
     latest=100.0,
 )
 
@@ -118,14 +120,18 @@ def test_unknown_is_a_dash_and_stale_is_grey() -> None:
     """Never zero, never as if it were current."""
     columns = view.columns(160, NAMES)
     silent = Summary(name="x", severity=Severity.UNKNOWN, status=NodeState.UNREACHABLE, group="g")
-    by_name = dict(zip([c.name for c in columns], view.row(silent, columns, UNICODE, 0.0), strict=True))
+    by_name = dict(
+        zip([c.name for c in columns], view.row(silent, columns, UNICODE, 0.0), strict=True)
+    )
     for reading in ("util", "temp", "power", "clock", "links", "ports", "load", "gpus"):
         assert by_name[reading].text.strip() == "–"
     old = view.row(NODE, columns, UNICODE, 100.0 + 3600)
     stale = dict(zip([c.name for c in columns], old, strict=True))
     assert stale["temp"] == ("60C".rjust(4), "stale")
     assert stale["age"].text.strip() == "60m"
-    fresh = dict(zip([c.name for c in columns], view.row(NODE, columns, UNICODE, 101.0), strict=True))
+    fresh = dict(
+        zip([c.name for c in columns], view.row(NODE, columns, UNICODE, 101.0), strict=True)
+    )
     assert fresh["temp"].style == "text"
     assert fresh["age"].text.strip() == "now"
 
@@ -134,7 +140,9 @@ def test_a_missing_gpu_is_coloured_even_before_it_is_judged() -> None:
     """7 of 8 is never by design."""
     columns = view.columns(120, NAMES)
     lost = msgspec.structs.replace(NODE, gpus=msgspec.structs.replace(NODE.gpus, answering=7))
-    cells = dict(zip([c.name for c in columns], view.row(lost, columns, UNICODE, 101.0), strict=True))
+    cells = dict(
+        zip([c.name for c in columns], view.row(lost, columns, UNICODE, 101.0), strict=True)
+    )
     assert cells["gpus"] == ("  7/8", "critical")
 
 

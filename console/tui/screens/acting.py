@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from textual import work
 from textual.screen import Screen
+from textual.widgets import Input
 
 from console.tui import commands
 from inventory.errors import ConsoleError
@@ -48,7 +49,9 @@ class ActingScreen(Screen[None]):
         self.redraw(self.console_app.now())
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Acting commands do not exist in read-only mode."""
+        """Acting commands do not exist in read-only mode; while text is typed, none does."""
+        if action in commands.BY_ID and isinstance(self.focused, Input):
+            return False
         app = self.app
         read_only = bool(getattr(getattr(app, "engine", None), "read_only", True))
         return commands.allowed(action, read_only=read_only)

@@ -23,8 +23,8 @@ class Ask(ModalScreen[bool]):
     """Dismisses with True after `y`, with False after escape."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "answer(True)", "yes"),
-        Binding("escape,n,q", "answer(False)", "no"),
+        Binding("y", "answer(True)", "yes", priority=True),
+        Binding("escape,n,q", "answer(False)", "no", priority=True),
     ]
 
     def __init__(self, what: str, names: Sequence[str], refused: Mapping[str, str]) -> None:

@@ -35,11 +35,10 @@ class Confirm(ModalScreen[bool]):
     """Dismisses with whether the plan was carried out (or begun)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("y", "yes", "yes"),
-        Binding("r", "reason", "reason"),
-        Binding("O", "override", "override"),
+        Binding("y", "yes", "yes", priority=True),
+        Binding("r", "reason", "reason", priority=True),
+        Binding("O", "override", "override", priority=True),
         Binding("escape", "leave", "back", priority=True),
-        Binding("q", "leave", "back"),
     ]
 
     def __init__(self, verb: str, names: Sequence[str], reason: str = "") -> None:
@@ -75,6 +74,11 @@ class Confirm(ModalScreen[bool]):
                 yield _entry("count")
             yield Lines(look, id="hint")
 
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """While text is typed, letters are letters."""
+        typing = isinstance(self.focused, Input) and action in ("yes", "reason", "override")
+        return not typing
+
     def on_mount(self) -> None:
         """Propose a reason and ask for the plan."""
         fleet = self.console_app.fleet
@@ -85,9 +89,9 @@ class Confirm(ModalScreen[bool]):
         self.query_one("#reason_row").display = self.verb == "drain"
         self.query_one("#count_row").display = False
         if self.verb == "drain" and not entry.value:
-            entry.focus()
+            self.set_focus(entry)
         else:
-            self.query_one("#sheet").focus()
+            self.set_focus(self.query_one("#sheet"))
         self.set_interval(REDRAW_S, self._follow)
         self._replan()
 
@@ -149,7 +153,7 @@ class Confirm(ModalScreen[bool]):
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
         counting = self.query_one("#count_row").display and event.input.id == "reason"
-        self.query_one("#count" if counting else "#sheet").focus()
+        self.set_focus(self.query_one("#count" if counting else "#sheet"))
 
     def blocked(self) -> str:
         """Why `y` does nothing now; "" when it works."""
@@ -174,7 +178,7 @@ class Confirm(ModalScreen[bool]):
         self.phase = "running"
         self.query_one("#reason_row").display = False
         self.query_one("#count_row").display = False
-        self.query_one("#sheet").focus()
+        self.set_focus(self.query_one("#sheet"))
         self._draw()
         # Owned by the app: leaving this screen must not stop half-way through a list of nodes.
         self.app.run_worker(self._execute(), group="act", exit_on_error=False)
@@ -211,7 +215,7 @@ class Confirm(ModalScreen[bool]):
     def action_reason(self) -> None:
         """Change the reason."""
         if self.verb == "drain" and self.phase in ("planning", "ready"):
-            self.query_one("#reason").focus()
+            self.set_focus(self.query_one("#reason"))
 
     def action_override(self) -> None:
         """Include nodes that somebody else drained, or that are still sick; or leave them again."""
@@ -222,7 +226,7 @@ class Confirm(ModalScreen[bool]):
     def action_leave(self) -> None:
         """From an input back to the plan; from the plan out."""
         if isinstance(self.focused, Input) and self.reason:
-            self.query_one("#sheet").focus()
+            self.set_focus(self.query_one("#sheet"))
         else:
             self.dismiss(self.phase in ("running", "over"))
 

@@ -83,6 +83,8 @@ class FleetScreen(ActingScreen):
 
     def redraw(self, now: float) -> None:
         """One tick: order, rows, bars."""
+        if self.focused is None:
+            self.set_focus(self.grid)
         self.grid.show(self.roster.order(now))
         self._status()
         if not self.console_app.paused:
@@ -120,10 +122,10 @@ class FleetScreen(ActingScreen):
 
     def _why(self) -> None:
         lines = self.query_one("#why", Lines)
-        name = self.grid.cursor
+        name = self.grid.cursor if self.grid.order else None
         findings = self.roster.fleet.findings.get(name, []) if name else []
         top: Finding | None = next((f for f in findings if not f.acknowledged), None)
-        if name is None or not self.grid.order:
+        if name is None:
             text = "no node matches the filter; esc clears it" if self.roster.filter else ""
         else:
             status = self.roster.fleet.nodes[name].status
@@ -233,7 +235,7 @@ class FleetScreen(ActingScreen):
 
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
-        self.grid.focus()
+        self.set_focus(self.grid)
         if event.text is None:
             if event.kind == "/":
                 self._set_filter(event.before)

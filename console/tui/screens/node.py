@@ -43,6 +43,7 @@ class NodeScreen(ActingScreen):
 
     @on(Lines.Resized)
     def _resized(self) -> None:
+        self._draw(self.query_one("#sheet", Sheet), self.console_app.now())
         self.draw_lines()
 
     def chosen(self) -> list[str]:
@@ -74,8 +75,9 @@ class NodeScreen(ActingScreen):
         keys.show([line])
 
     def _draw(self, widget: Sheet, now: float) -> None:
-        app = self.console_app
-        width = max(20, widget.size.width)
+        app, width = self.console_app, widget.size.width
+        if not width:
+            return
         self.sheet = node_sheet(
             app.fleet, self.node, app.look.glyphs, width, now, selected=self.position
         )
@@ -110,8 +112,8 @@ class NodeScreen(ActingScreen):
         self.selected = (chosen.rule, chosen.device)
         widget = self.query_one("#sheet", Sheet)
         self._draw(widget, self.console_app.now())
-        first, last = self.sheet.findings[self.position]
-        widget.reveal(first, last)
+        if self.sheet.findings:
+            widget.reveal(*self.sheet.findings[self.position])
 
     def action_acknowledge(self) -> None:
         """Acknowledge the selected finding."""

@@ -31,12 +31,12 @@ class Grid(ScrollView, can_focus=True):
     """Nodes as lines under a fixed heading."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False),
-        Binding("down,j", "move(1)", "down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False),
-        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False),
-        Binding("home,g", "edge(0)", "first", show=False),
-        Binding("end,G", "edge(1)", "last", show=False),
+        Binding("up,k", "move(-1)", "up", show=False, priority=True),
+        Binding("down,j", "move(1)", "down", show=False, priority=True),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, priority=True),
+        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, priority=True),
+        Binding("home,g", "edge(0)", "first", show=False, priority=True),
+        Binding("end,G", "edge(1)", "last", show=False, priority=True),
     ]
 
     class Moved(Message):

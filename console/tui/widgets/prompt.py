@@ -54,7 +54,8 @@ class Prompt(Horizontal):
             entry.value = text
         entry.cursor_position = len(text)
         self.display = True
-        entry.focus()
+        # Not Widget.focus, which waits its turn while the next keys already arrive.
+        self.screen.set_focus(entry)
 
     def complain(self, what: str) -> None:
         """Say what is wrong with the text; "" when nothing is."""

@@ -86,12 +86,12 @@ class Sheet(Lines, can_focus=True):
     """Lines that scroll by keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "by(-1)", "up", show=False),
-        Binding("down,j", "by(1)", "down", show=False),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False),
-        Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False),
-        Binding("home,g", "edge(0)", "top", show=False),
-        Binding("end,G", "edge(1)", "bottom", show=False),
+        Binding("up,k", "by(-1)", "up", show=False, priority=True),
+        Binding("down,j", "by(1)", "down", show=False, priority=True),
+        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, priority=True),
+        Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, priority=True),
+        Binding("home,g", "edge(0)", "top", show=False, priority=True),
+        Binding("end,G", "edge(1)", "bottom", show=False, priority=True),
     ]
 
     def reveal(self, first: int, last: int) -> None:

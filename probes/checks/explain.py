@@ -1,0 +1,225 @@
+"""`gpuconsole explain`: what a rule, an Xid, a return code or a product means, from its data."""
+
+from __future__ import annotations
+
+import fnmatch
+import itertools
+import textwrap
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TypeVar
+
+from inventory.errors import UsageError
+from inventory.nearest import nearest
+from probes.checks import nvml_codes
+from probes.checks.rule import Rule
+from probes.rules import Limit, Product, Rules, XidMeaning
+
+WIDTH = 100
+"""Longest line, in columns."""
+LABEL = 14
+"""Columns of the label in front of each text."""
+KINDS = ("xid", "sxid", "nvml", "hardware", "limit")
+
+_T = TypeVar("_T")
+
+_XID_KINDS = {
+    "hw": "hardware", "fabric": "NVLink fabric", "app": "the job's software", "drv": "driver",
+    "meta": "about other Xids", "follow-up": "result of another Xid",
+}  # fmt: skip
+
+
+def explain(topic: str, registry: Sequence[Rule], rules: Rules) -> str:
+    """Text of lines up to 100 columns.
+
+    `topic`: "" lists all rules; a rule id or a glob as ib.*; xid:79, sxid:20034, nvml:15,
+    hardware:NAME, limit:NAME, each with nothing behind the colon for a list. A finding's own rule
+    id (xid.79) works too. UsageError names the nearest topic when there is no such one.
+    """
+    wanted = topic.strip()
+    if not wanted:
+        return "\n".join(_index(registry))
+    known = {rule.id: rule for rule in registry}
+    hits = [rule for rule in registry if fnmatch.fnmatchcase(rule.id, wanted.lower())]
+    if hits:
+        return "\n\n".join("\n".join(_rule(rule, rules)) for rule in hits)
+    kind, colon, name = _split(wanted)
+    if colon and kind in KINDS:
+        return "\n".join(_entry(kind, name.strip(), rules))
+    if wanted.lower() in rules.limits:
+        return "\n".join(_limit(rules.limits[wanted.lower()]))
+    topics = [*known, *rules.limits, *(f"{kind}:" for kind in KINDS)]
+    raise UsageError(
+        f"nothing is called {wanted[:80]!r}", where="explain",
+        instead=_hint(wanted, topics, "`gpuconsole explain` lists all rules"),
+    )  # fmt: skip
+
+
+def _split(wanted: str) -> tuple[str, str, str]:
+    """Kind, colon and name; the rule id of a finding, "xid.79", is read as "xid:79"."""
+    kind, colon, name = wanted.partition(":")
+    head, dot, code = wanted.partition(".")
+    if not colon and dot and head.lower() in ("xid", "sxid") and code.isdigit():
+        return head.lower(), ":", code
+    return kind.strip().lower(), colon, name
+
+
+def _hint(wanted: str, valid: Sequence[str], otherwise: str) -> str:
+    close = nearest(wanted, valid)
+    return close if close.startswith("did you mean") else otherwise
+
+
+def _index(registry: Sequence[Rule]) -> Iterator[str]:
+    wide = max((len(rule.id) for rule in registry), default=0)
+    domains: dict[str, list[Rule]] = {}
+    for rule in registry:
+        domains.setdefault(rule.id.partition(".")[0], []).append(rule)
+    for members in domains.values():
+        for rule in members:
+            yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
+        yield ""
+    yield "more: explain RULE, ib.*, xid:79, sxid:20034, nvml:15, hardware:NAME, limit:NAME"
+
+
+def _rule(rule: Rule, rules: Rules) -> Iterator[str]:
+    yield from _wrapped(f"{rule.id}  {rule.severity}  ", rule.title)
+    yield from _texts(
+        ("reads", rule.reads),
+        *((("limit" if n == 0 else ""), _figure(rules.limit(name)))
+          for n, name in enumerate(rule.limits)),
+        ("who else", rule.others if rule.others not in ("", "-") else "nobody we read"),
+        ("cause", rule.cause),
+        ("action", _words(rule.action)),
+        ("next step", rule.next_step),
+        ("latches", "until reboot or acknowledgement" if rule.hard else "no"),
+        ("example", rule.example),
+        ("source", rule.source),
+    )  # fmt: skip
+
+
+def _figure(limit: Limit) -> str:
+    note = f" ({limit.help})" if limit.help else ""
+    return f"{limit.name} = {limit.value:g} {limit.unit}{note}; source: {limit.source}"
+
+
+def _limit(limit: Limit) -> Iterator[str]:
+    yield f"{limit.name}  {limit.value:g} {limit.unit}"
+    yield from _texts(("compares", limit.help), ("source", limit.source))
+
+
+def _entry(kind: str, name: str, rules: Rules) -> Iterator[str]:
+    if kind in ("xid", "sxid"):
+        table = rules.xids if kind == "xid" else rules.sxids
+        rows = {str(code): meaning for code, meaning in sorted(table.items())}
+        title = "Xid" if kind == "xid" else "SXid"
+        return _pick(kind, name, rows, lambda m: m.name, lambda m: _meaning(title, m))
+    if kind == "nvml":
+        codes = {str(code): code for code in nvml_codes.NVML_CODES}
+        return _pick(kind, name, codes, lambda c: nvml_codes.NVML_CODES[c].name, _nvml)
+    if kind == "limit":
+        return _pick(kind, name, rules.limits, lambda m: f"{m.value:g} {m.unit}", _limit)
+    return _pick(kind, name, rules.products, _short, _product)
+
+
+def _pick(
+    kind: str,
+    name: str,
+    rows: Mapping[str, _T],
+    short: Callable[[_T], str],
+    full: Callable[[_T], Iterator[str]],
+) -> Iterator[str]:
+    """One entry in full, or a list of all when no name is given."""
+    found = next((row for key, row in rows.items() if key.lower() == name.lower()), None)
+    if found is not None:
+        return full(found)
+    if name in ("", "*"):
+        wide = max(map(len, rows), default=0)
+        lines = (_wrapped(f"{kind}:{key:<{wide}}  ", short(row)) for key, row in rows.items())
+        return itertools.chain.from_iterable(lines)
+    lists_all = f"`gpuconsole explain {kind}:` lists all"
+    close = lists_all if name.isdigit() else _hint(name, list(rows), lists_all)
+    raise UsageError(f"no {kind} is called {name[:80]!r}", where="explain", instead=close)
+
+
+def _meaning(title: str, meaning: XidMeaning) -> Iterator[str]:
+    yield from _wrapped(f"{title} {meaning.code}  {meaning.severity}  ", meaning.name)
+    yield from _texts(
+        ("blames", _XID_KINDS[meaning.kind]),
+        ("cause", meaning.cause),
+        ("action", _words(meaning.action)),
+        ("next step", meaning.next_step),
+        ("latches", "until reboot or acknowledgement" if meaning.hard else "no"),
+        ("who else", meaning.others or "nobody we read"),
+        ("source", meaning.source),
+    )
+
+
+def _nvml(code: int) -> Iterator[str]:
+    entry = nvml_codes.NVML_CODES[code]
+    yield f"NVML return {code}  {entry.name}"
+    yield from _texts(("meaning", entry.say), ("source", nvml_codes.SOURCE))
+
+
+def _short(product: Product) -> str:
+    ids = ", ".join(product.pci_ids)
+    return f"PCI id {ids}, {product.mem_gb:g} GB, {product.tdp_w:g} W, {_links(product)}"
+
+
+def _links(product: Product) -> str:
+    if not product.nvlink_links:
+        return "no NVLink"
+    bridge = " where bridged" if product.nvlink_bridge else ""
+    return f"{product.nvlink_links} NVLinks x {product.nvlink_gb_s:g} GB/s{bridge}"
+
+
+def _product(product: Product) -> Iterator[str]:
+    yield f"{product.name}  PCI id {', '.join(product.pci_ids)}  {product.form}"
+    yield from _texts(
+        ("NVML name", ", ".join(product.nvml_names)),
+        ("memory", f"{product.mem_gb:g} GB, {product.mem_bw_gb_s:g} GB/s"),
+        ("power", f"{product.tdp_w:g} W default limit"),
+        ("peak", _peak(product)),
+        ("NVLink", _nvlink(product)),
+        ("PCIe", f"Gen{product.pcie_gen} x{product.pcie_width}" if product.pcie_gen else ""),
+        ("all-reduce", _known(product.allreduce_floor_gb_s, "GB/s busbw on 8 GPUs, large sizes")),
+        ("slowdown", _known(product.temp_slowdown_c, "C core")),
+        ("memory max", _known(product.mem_temp_max_c, "C")),
+        ("verified", "yes" if product.verified else "no: a figure of a sheet that was not read"),
+        ("source", product.source),
+    )
+
+
+def _known(value: float | None, unit: str) -> str:
+    return "" if value is None else f"{value:g} {unit}"
+
+
+def _peak(product: Product) -> str:
+    peaks = {
+        "bf16": product.bf16_tflops, "fp16": product.fp16_tflops, "fp8": product.fp8_tflops,
+    }  # fmt: skip
+    shown = [f"{name} {value:g}" for name, value in peaks.items() if value is not None]
+    return f"{', '.join(shown)} TFLOPS dense" if shown else ""
+
+
+def _nvlink(product: Product) -> str:
+    if not product.nvlink_links:
+        return "none"
+    rate = f"; NVML shows {product.nvlink_mbps} MB/s" if product.nvlink_mbps else ""
+    return f"gen {product.nvlink_gen}, {_links(product)} each way{rate}"
+
+
+def _words(action: str) -> str:
+    return action.replace("_", " ")
+
+
+def _texts(*pairs: tuple[str, str]) -> Iterator[str]:
+    """Label and text of each pair that has a text."""
+    for label, text in pairs:
+        if text:
+            yield from _wrapped(f"  {label:<{LABEL - 2}}", text)
+
+
+def _wrapped(lead: str, text: str) -> list[str]:
+    indent = " " * min(len(lead), WIDTH // 2)
+    return textwrap.wrap(
+        text, WIDTH, initial_indent=lead, subsequent_indent=indent, break_on_hyphens=False
+    ) or [lead.rstrip()]

@@ -1,0 +1,148 @@
+"""A real terminal: the demo in tmux at three sizes, from the sick node to its drain and back."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Lab
+
+ROOT = Path(__file__).parents[2]
+DEADLINE_S = 60.0
+
+pytestmark = pytest.mark.tmux
+
+
+class Tmux:
+    """One tmux server on its own socket with one pane."""
+
+    def __init__(self, socket: Path, size: tuple[int, int], command: str) -> None:
+        """Run `command` in a pane of `size` cells."""
+        self.socket = socket
+        width, height = size
+        self._run(
+            "new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), command
+        )
+
+    def _run(self, *words: str) -> str:
+        argv = ["tmux", "-S", str(self.socket), "-f", os.devnull, *words]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
+        return done.stdout
+
+    def keys(self, *keys: str) -> None:
+        """Type."""
+        self._run("send-keys", *keys)
+
+    @property
+    def screen(self) -> str:
+        """What the pane shows."""
+        return self._run("capture-pane", "-p")
+
+    def until(self, wanted: str | Callable[[str], object]) -> str:
+        """Poll the pane until a pattern is in it (or a function says so); fails at the deadline."""
+        deadline = time.monotonic() + DEADLINE_S
+        screen = ""
+        while time.monotonic() < deadline:
+            # Starting a tmux client takes some 5 ms: this polls, it does not spin.
+            screen = self.screen
+            found = wanted(screen) if callable(wanted) else re.search(wanted, screen)
+            if found:
+                return screen
+        pytest.fail(f"never saw {wanted!r}; the screen was:\n{screen}")
+
+    def close(self) -> None:
+        """End the server and what runs in it."""
+        self._run("kill-server")
+
+
+@pytest.fixture
+def demo(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> Iterator[Tmux]:
+    """The demo at the size of the parameter."""
+    lab.tmux()
+    names = [name for name in os.environ if name.startswith("XDG_")]
+    env = [f"{name}={os.environ[name]}" for name in names]
+    argv = ["env", *env, "TERM=screen-256color", "LC_ALL=C.UTF-8"]
+    argv += [sys.executable, "-m", "console.cli", "--demo"]
+    tmux = Tmux(tmp_path / "tmux", request.param, shlex.join(argv) + "; echo left $?; cat")
+    try:
+        yield tmux
+    finally:
+        tmux.close()
+
+
+SIZES = [(60, 20), (80, 24), (160, 50)]
+
+
+def row(screen: str, node: str) -> str:
+    """The grid's line of a node; "" when it is not on the screen."""
+    return next((line for line in screen.splitlines() if re.search(rf"\b{node}\b", line)), "")
+
+
+@pytest.mark.parametrize("demo", SIZES, indirect=True, ids=lambda s: f"{s[0]}x{s[1]}")
+def test_find_the_sick_node_see_why_drain_it_and_resume_it(demo: Tmux) -> None:
+    """What an operator does at 3 a.m., without leaving the keyboard."""
+    screen = demo.until(r"✗ crit +\S+")
+    found = re.search(r"✗ crit +(\S+)", screen)
+    assert found is not None
+    node = found.group(1)
+
+    demo.keys("Enter")
+    screen = demo.until(rf"(?s)crit {node}.*why .*next ")
+
+    demo.keys("D")
+    demo.until(rf"(?s)Drain 1 node: {node}.*y drain now")
+    demo.keys("y")
+    demo.until(rf"{node} now drain(ing|ed)")
+    demo.keys("Escape")
+    demo.keys("Escape")
+    demo.until(lambda text: re.search(r"\bdrain", row(text, node)))
+
+    demo.keys(":", f"open {node}", "Enter")
+    demo.until(rf"crit {node}")
+    demo.keys("U")
+    # Still sick: resuming is refused until the operator overrides it.
+    demo.until(rf"(?s)resume: no node.*{node}: still|Resume 1 node: {node}")
+    if "still" in demo.screen:
+        demo.keys("O")
+    demo.until(rf"(?s)Resume 1 node: {node}.*y resume now")
+    demo.keys("y")
+    demo.until(rf"{node} now (idle|alloc|mixed)")
+    demo.keys("Escape")
+    demo.keys("Escape")
+    demo.until(lambda text: row(text, node) and not re.search(r"\bdrain", row(text, node)))
+
+    demo.keys("q")
+    demo.until("left 0")
+
+
+@pytest.mark.parametrize("demo", [(80, 24)], indirect=True)
+def test_a_resized_terminal_is_redrawn(demo: Tmux) -> None:
+    """Columns come and go with the width."""
+    demo.until(r"✗ crit +\S+")
+    assert "POWER" not in demo.screen
+    demo._run("resize-window", "-x", "160", "-y", "50")
+    demo.until("POWER")
+    demo._run("resize-window", "-x", "60", "-y", "20")
+    demo.until(lambda text: "VERDICT" in text and "POWER" not in text)
+    demo.keys("q")
+    demo.until("left 0")
+
+
+@pytest.mark.parametrize("demo", [(80, 24)], indirect=True)
+def test_a_burst_of_keys_arrives_in_order(demo: Tmux) -> None:
+    """Typed faster than drawn: the filter gets the letters, not the commands they name."""
+    demo.until(r"✗ crit +\S+")
+    demo.keys("/", "state:crit", "Enter")
+    screen = demo.until(r"/state:crit \d+/\d+")
+    assert "PAUSED" not in screen
+    assert "marked" not in screen
+    demo.keys("q")
+    demo.until("left 0")
