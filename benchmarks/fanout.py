@@ -11,6 +11,7 @@ Contenders:
   transport    SshTransport alone, running the same command as clush and pdsh
   gpuconsole   `gpuconsole --json` with a scripted agent that only says hello and ends
   clush, pdsh  as installed, `-f 64`
+  clush_same   clush starting what gpuconsole's nodes start: the fair partner of `gpuconsole`
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ import time
 from pathlib import Path
 
 from inventory.node import Inventory, Node
+from probes.bundle import AgentConfig, payload
 from probes.transport import Exit, Failure, connections
 from tests.ssh.agents import Agents
 from tests.ssh.lab import Lab
@@ -164,10 +166,19 @@ def contenders(farm: NodeFarm, command: str) -> dict[str, tuple[list[str], dict[
     if shutil.which("clush"):
         options = ["-o", f"-F {farm.config}", "-f", str(FANOUT), "-w", hosts]
         found["clush"] = (["clush", "-q", *options, command], {})
+        found["clush_same"] = (["clush", "-q", *options, _same_work(farm, agent)], {})
     if shutil.which("pdsh"):
         env = {"PDSH_SSH_ARGS_APPEND": f"-F {farm.config}"}
         found["pdsh"] = (["pdsh", "-R", "ssh", "-f", str(FANOUT), "-w", hosts, command], env)
     return found
+
+
+def _same_work(farm: NodeFarm, agent: str) -> str:
+    """What a node does for `gpuconsole` with that scripted agent: two interpreter starts."""
+    stdin = farm.lab.folder / "payload"
+    stdin.write_bytes(payload(AgentConfig(mode="pass")))
+    stdin.chmod(0o644)
+    return f"{agent} -c sys.exit && exec {agent} -c run < {stdin}"
 
 
 def report(

@@ -107,9 +107,7 @@ def _descriptors(inventory: Inventory) -> Line:
 def _ssh_keywords(inventory: Inventory) -> Iterable[Line]:
     if not any(node.transport == "ssh" for node in inventory.nodes):
         return
-    from probes.ssh_config import ignored_keywords
+    from probes.ssh_config import SshConfig
 
-    for keyword in ignored_keywords(inventory.ssh_config):
-        yield Line(False, f"ssh_config keyword {keyword}", "not supported here; ssh itself honours it")
-
-
+    for place in SshConfig(inventory).ignored_keywords():
+        yield Line(False, f"{place}: keyword {place.keyword}", "not supported here, though ssh honours it")

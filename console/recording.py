@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import msgspec
 
@@ -15,14 +15,19 @@ from console.fleet import Fleet
 from console.output import Stdout, as_json, document, exit_code
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
-from probes.event import Event, Finding, decoder
+from inventory.scheduler import Allocation, Step
+from probes.event import Event, Finding, NodeStatus, Sample, decoder
 from probes.rules import load_rules
 
 if TYPE_CHECKING:
     from console.cli import Request
 
 
-def read(path: Path) -> Iterator[Event]:
+Answer: TypeAlias = Sample | NodeStatus | Allocation | Step
+"""What was observed, as opposed to judged."""
+
+
+def read(path: Path) -> Iterator[Answer]:
     """Every Event of the file but findings. Raises UsageError naming the bad line."""
     try:
         with path.open("rb") as file:

@@ -70,12 +70,14 @@ class Engine(Protocol):
         """Collect until cancelled."""
         ...
 
-    async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
+    async def plan(
+        self, verb: str, names: Iterable[str], reason: str, *, override: bool = False
+    ) -> Plan:
         """What would be done."""
         ...
 
     def execute(
-        self, plan: Plan, typed_count: int | None = None, **options: bool
+        self, plan: Plan, typed_count: int | None = None, *, override: bool = False
     ) -> AsyncIterator[Step]:
         """Do it."""
         ...

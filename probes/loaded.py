@@ -1,0 +1,154 @@
+"""GPUs as the peer comparison sees them: fresh readings, under load, with whom to compare. Pure.
+
+The group is science.md 1.2: product, board, power limit, MIG and ECC mode, driver branch, job, role.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import NamedTuple, TypeAlias
+
+from probes.event import NodeState, Sample, Scalar
+from probes.facts import NodeFacts
+from probes.rules import Rules
+
+ANSWERING = frozenset({NodeState.UP, NodeState.HUNG, NodeState.DEGRADED, NodeState.ENDED})
+
+IDLE_BIT = 0x1
+SETTING_BIT = 0x2
+POWER_CAP_BIT = 0x4
+HW_SLOWDOWN_BIT = 0x8
+SW_THERMAL_BIT = 0x20
+HW_THERMAL_BIT = 0x40
+BRAKE_BIT = 0x80
+
+HARD = (
+    (HW_THERMAL_BIT, "thermal_hw_ns", "HW thermal slowdown"),
+    (BRAKE_BIT, "power_brake_ns", "HW power brake"),
+)
+"""Reason bit, its time counter, its name: hardware evidence that a GPU is held back."""
+SOFT = (
+    (SW_THERMAL_BIT, "SW thermal slowdown"),
+    (HW_SLOWDOWN_BIT, "HW slowdown"),
+    (SETTING_BIT, "applications clocks setting"),
+    (POWER_CAP_BIT, "SW power cap"),
+)
+
+Key: TypeAlias = tuple[Scalar | None, ...]
+NS = 1e9
+WATTS_APART = 5.0
+"""Power limits closer than this are the same: the sensor's step (science.md 1.3)."""
+
+
+class Gpu(NamedTuple):
+    """One GPU now. None is "not readable"."""
+
+    facts: NodeFacts
+    device: str
+    key: Key
+    """Like with like: only GPUs of the same key are compared."""
+    product: Key
+    """Name, board and modes without power limit and job."""
+    job: str | None
+    """Job id; None when it is not known what runs there."""
+    loaded: bool
+    util_percent: float | None
+    clock_mhz: float | None
+    clock_max_mhz: float | None
+    power_w: float | None
+    limit_w: float | None
+    temp_c: float | None
+    reasons: int | None
+    hard: str
+    """Name of the hardware's reason to hold it back; "" without one."""
+
+    @property
+    def label(self) -> str:
+        """GPU3."""
+        return self.facts.gpu_label(self.device)
+
+    @property
+    def node(self) -> str:
+        """Its node's name."""
+        return self.facts.node.name
+
+
+def read(facts: NodeFacts, rules: Rules) -> Iterator[Gpu]:
+    """The node's GPUs with fresh answers; none for a node that does not answer."""
+    if facts.state not in ANSWERING:
+        return
+    samples = [(d, s) for (probe, d), s in facts.latest.items() if probe == "gpu" and d]
+    if not samples:
+        return
+    oldest = max(s.at for s in facts.latest.values()) - rules.limit("straggler.fresh_s").value
+    jobs = _jobs(facts)
+    branch = _text(facts, "", "driver_version").partition(".")[0]
+    least = rules.limit("straggler.min_util_percent").value
+    share = rules.limit("thermal.hw_share_warn").value
+    for device, sample in samples:
+        if sample.at >= oldest:
+            yield _gpu(facts, device, sample, branch, jobs.get(device, jobs.get("")), least, share)
+
+
+def _gpu(
+    facts: NodeFacts, device: str, sample: Sample, branch: str, job: str | None,
+    least: float, share: float,
+) -> Gpu:  # fmt: skip
+    values = sample.values
+    mig = facts.value("inventory", device, "mig_mode")
+    ecc = facts.value("ecc", device, "ecc_mode")
+    name = _text(facts, device, "pci_device_id") or _text(facts, device, "name")
+    board = _text(facts, device, "pci_subsystem_id")
+    product: Key = (facts.node.role, name, board, mig, ecc, branch)
+    util, limit = number(values, "util_percent"), number(values, "power_limit_w")
+    step = None if limit is None else round(limit / WATTS_APART)
+    raw = values.get("reasons")
+    reasons = raw if isinstance(raw, int) and not isinstance(raw, bool) else None
+    clock = number(values, "sm_clock_mhz")
+    busy = util is not None and util >= least and mig is not True
+    return Gpu(
+        facts=facts, device=device, key=(*product, step, job), product=product, job=job,
+        loaded=busy and clock is not None and not (reasons or 0) & IDLE_BIT,
+        util_percent=util, clock_mhz=clock, clock_max_mhz=number(values, "sm_clock_max_mhz"),
+        power_w=number(values, "power_w"), limit_w=limit, temp_c=number(values, "temp_c"),
+        reasons=reasons, hard=_hard(facts, device, reasons, share),
+    )  # fmt: skip
+
+
+def number(values: dict[str, Scalar], name: str) -> float | None:
+    """A finite, non-negative reading."""
+    value = values.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return value if 0 <= value < math.inf else None
+
+
+def _text(facts: NodeFacts, device: str, name: str) -> str:
+    value = facts.value("inventory", device, name)
+    return "" if value is None else str(value)
+
+
+def _hard(facts: NodeFacts, device: str, reasons: int | None, share: float) -> str:
+    """By the bit now, or by the time spent so since the answer before."""
+    rates = facts.rates.get(("gpu", device))
+    for bit, counter, name in HARD:
+        if reasons is not None and reasons & bit:
+            return name
+        if rates is not None and rates.deltas.get(counter, 0.0) > share * rates.elapsed_s * NS:
+            return name
+    return ""
+
+
+def _jobs(facts: NodeFacts) -> dict[str, str]:
+    """GPU -> job id, from its processes; "" -> the node's only job, for GPUs not among them."""
+    seen: dict[str, set[str]] = {}
+    sample = facts.get("processes")
+    for row in sample.rows if sample is not None else ():
+        job = row.get("job")
+        if job:
+            seen.setdefault(str(row.get("gpu", "")), set()).add(str(job))
+    jobs = {device: "+".join(sorted(ids)) for device, ids in seen.items() if device}
+    if facts.allocation is not None and len(facts.allocation.jobs) == 1:
+        jobs[""] = facts.allocation.jobs[0].id
+    return jobs
