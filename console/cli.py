@@ -118,7 +118,8 @@ def cli(context: click.Context, /, as_json: bool, fail_on: str | None, no_mouse:
 
 
 def _need_terminal() -> None:
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    # Textual draws on stderr.
+    if not (sys.stdin.isatty() and sys.stdout.isatty() and sys.stderr.isatty()):
         raise UsageError("the console needs a terminal", instead="use --json for pipes and cron")
     if os.environ.get("TERM", "dumb") in ("dumb", ""):
         raise UsageError("TERM=dumb cannot show the console", instead="set TERM, or use --json")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from console import act
@@ -107,12 +107,12 @@ class Engine:
             if node.name not in self.sessions and not self._powered_off(node):
                 self._start(group, node, "watch")
 
-    async def one_pass(self) -> None:
-        """One pass over all nodes; no node takes longer than the timeout once its turn came."""
+    async def one_pass(self, names: Collection[str] | None = None) -> None:
+        """One pass over these nodes (all when None), each bounded by the timeout once its turn came."""
         async with self._connected(), asyncio.TaskGroup() as group:
             await act.read_allocations(self.fleet, self.schedulers, self.feed)
             for node in self.inventory.nodes:
-                if not self._powered_off(node):
+                if (names is None or node.name in names) and not self._powered_off(node):
                     self._start(group, node, "pass")
 
     def _powered_off(self, node: Node) -> bool:

@@ -11,10 +11,12 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+import msgspec
+
 from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
 from probes.checks import Peers, judge, peers, verdict
-from probes.event import Event, Finding, NodeState, NodeStatus, Sample, Severity
+from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
 from probes.rules import Rules, load_rules
@@ -29,7 +31,8 @@ STRAGGLERS_EVERY_S = 5.0
 URGENT_PROBES = frozenset({"hello", "kernel_log", "inventory", "ecc", "infiniband", "nvlink", "pcie"})
 """Judged at the next tick; the fast probes wait for their turn when the budget is short."""
 
-StreamEntry = tuple[int, float, Finding | NodeStatus | Step]
+StreamEntry = tuple[int, float, Finding | Step]
+"""Sequence number, epoch seconds, what happened. A finding of severity ok says that one is over."""
 
 
 class Fleet:
@@ -77,7 +80,6 @@ class Fleet:
             case Sample():
                 self._sample(facts, event)
             case NodeStatus():
-                self._note(event.at, event)
                 facts.apply(event)
                 self._urgent[event.node] = None
             case Step():
@@ -106,9 +108,7 @@ class Fleet:
         if len(ring) > HISTORY:
             del ring[0]
 
-    def _note(self, at: float, what: Finding | NodeStatus | Step) -> None:
-        if isinstance(what, NodeStatus) and what.state in (NodeState.CONNECTING, NodeState.UP):
-            return
+    def _note(self, at: float, what: Finding | Step) -> None:
         self._sequence += 1
         self.stream.append((self._sequence, at, what))
 
@@ -155,6 +155,11 @@ class Fleet:
             if old is None or old.severity is not finding.severity or old.latched != finding.latched:
                 self._note(now, finding)
                 self.changed.append(finding)
+        for ended in self._ledger.take_ended():
+            over = f"over ({ended.why}): {ended.finding.say}"
+            gone = msgspec.structs.replace(ended.finding, severity=Severity.OK, say=over)
+            self._note(now, gone)
+            self.changed.append(gone)
         was = self._verdicts.get(name)
         self._verdicts[name] = verdict(facts, after, now)
         if before or after or was is not self._verdicts[name]:

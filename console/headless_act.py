@@ -18,6 +18,9 @@ from inventory.scheduler import Plan, Step
 if TYPE_CHECKING:
     from console.cli import Request
 
+LOOK_S = 6.0
+"""How long the nodes may take for the look before a drain or resume: nobody waits 12 s for the dead."""
+
 
 def act(
     request: Request,
@@ -54,9 +57,10 @@ async def _act(
     despite_findings: bool,
 ) -> int:
     out = Stdout()
-    async with engine_for(request, one_pass=True, only=fold(names)) as engine:
-        if verb == "resume" and not despite_findings:
-            await engine.one_pass()
+    quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
+    # The whole inventory: the cap is a share of the whole pool, not of the nodes named here.
+    async with engine_for(quick, one_pass=True) as engine:
+        await engine.one_pass(set(names))
         plan = await engine.plan(
             verb, names, reason, override=override, despite_findings=despite_findings
         )

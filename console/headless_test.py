@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from console import units
 from console.engine import Engine
 from console.launch import engine_for, run_async
 from console.output import Exit, Stdout, as_json, as_ndjson, exit_code, say
@@ -76,9 +77,11 @@ class _Watcher:
         if sample.probe == "job":
             if values.get("state") in ENDED:
                 self.ended[sample.node] = sample
-            say(f"{sample.node}: {values.get('state', '?')} {values.get('text', '')}".rstrip())
-        elif sample.device == "" and "busbw_gb_s" in values:
-            say(f"{sample.node}: {values['size_bytes']} B  busbw {values['busbw_gb_s']} GB/s")
+            if values.get("state") != "progress":
+                say(f"{sample.node}: {values.get('state', '?')} {values.get('text', '')}".rstrip())
+        elif sample.device == "" and values.get("in_place") is False:
+            size = units.size(_float(values.get("size_bytes")))
+            say(f"{sample.node}: {size:>6}  busbw {values.get('busbw_gb_s', units.ABSENT)} GB/s")
 
 
 def run(

@@ -1,6 +1,7 @@
 """GPUs as the peer comparison sees them: fresh readings, under load, with whom to compare. Pure.
 
-The group is science.md 1.2: product, board, power limit, MIG and ECC mode, driver branch, job, role.
+The group is science.md 1.2: product, board, power limit, MIG and ECC mode, driver branch, role and
+job; where the job is unknown, what runs there.
 """
 
 from __future__ import annotations
@@ -35,10 +36,24 @@ SOFT = (
     (POWER_CAP_BIT, "SW power cap"),
 )
 
-Key: TypeAlias = tuple[Scalar | None, ...]
-NS = 1e9
 WATTS_APART = 5.0
 """Power limits closer than this are the same: the sensor's step (science.md 1.3)."""
+
+Key: TypeAlias = tuple[Scalar | None, ...]
+NS = 1e9
+
+
+class Work(NamedTuple):
+    """What a GPU works on."""
+
+    job: str | None
+    """The scheduler's id; GPUs of one job are compared across nodes."""
+    name: str | None
+    """Compared within the node only where there is no job; None is compared with nothing."""
+
+
+UNKNOWN_WORK = Work(None, "")
+"""Nothing is known of any process: one pool within the node."""
 
 
 class Gpu(NamedTuple):
@@ -82,17 +97,18 @@ def read(facts: NodeFacts, rules: Rules) -> Iterator[Gpu]:
     if not samples:
         return
     oldest = max(s.at for s in facts.latest.values()) - rules.limit("straggler.fresh_s").value
-    jobs = _jobs(facts)
+    works = _works(facts)
+    rest = works.get("", UNKNOWN_WORK)
     branch = _text(facts, "", "driver_version").partition(".")[0]
     least = rules.limit("straggler.min_util_percent").value
     share = rules.limit("thermal.hw_share_warn").value
     for device, sample in samples:
         if sample.at >= oldest:
-            yield _gpu(facts, device, sample, branch, jobs.get(device, jobs.get("")), least, share)
+            yield _gpu(facts, device, sample, branch, works.get(device, rest), least, share)
 
 
 def _gpu(
-    facts: NodeFacts, device: str, sample: Sample, branch: str, job: str | None,
+    facts: NodeFacts, device: str, sample: Sample, branch: str, work: Work,
     least: float, share: float,
 ) -> Gpu:  # fmt: skip
     values = sample.values
@@ -106,9 +122,10 @@ def _gpu(
     raw = values.get("reasons")
     reasons = raw if isinstance(raw, int) and not isinstance(raw, bool) else None
     clock = number(values, "sm_clock_mhz")
+    alike = (facts.node.name, device) if work.name is None else (work.name,)
     busy = util is not None and util >= least and mig is not True
     return Gpu(
-        facts=facts, device=device, key=(*product, step, job), product=product, job=job,
+        facts=facts, device=device, key=(*product, step, *alike), product=product, job=work.job,
         loaded=busy and clock is not None and not (reasons or 0) & IDLE_BIT,
         util_percent=util, clock_mhz=clock, clock_max_mhz=number(values, "sm_clock_max_mhz"),
         power_w=number(values, "power_w"), limit_w=limit, temp_c=number(values, "temp_c"),
@@ -140,15 +157,26 @@ def _hard(facts: NodeFacts, device: str, reasons: int | None, share: float) -> s
     return ""
 
 
-def _jobs(facts: NodeFacts) -> dict[str, str]:
-    """GPU -> job id, from its processes; "" -> the node's only job, for GPUs not among them."""
-    seen: dict[str, set[str]] = {}
+def _works(facts: NodeFacts) -> dict[str, Work]:
+    """GPU -> its work, from its processes; "" -> that of GPUs without a known process.
+
+    With several jobs on the node a GPU without a known process is compared with none.
+    """
+    jobs: dict[str, set[str]] = {}
+    commands: dict[str, set[str]] = {}
     sample = facts.get("processes")
     for row in sample.rows if sample is not None else ():
-        job = row.get("job")
+        device, job = str(row.get("gpu", "")), row.get("job")
         if job:
-            seen.setdefault(str(row.get("gpu", "")), set()).add(str(job))
-    jobs = {device: "+".join(sorted(ids)) for device, ids in seen.items() if device}
-    if facts.allocation is not None and len(facts.allocation.jobs) == 1:
-        jobs[""] = facts.allocation.jobs[0].id
-    return jobs
+            jobs.setdefault(device, set()).add(str(job))
+        commands.setdefault(device, set()).add(f"{row.get('user')} {row.get('command')}")
+    works = {device: Work(None, "; ".join(sorted(names))) for device, names in commands.items()}
+    for device, ids in jobs.items():
+        job = "+".join(sorted(ids))
+        works[device] = Work(job, job)
+    allocated = facts.allocation.jobs if facts.allocation is not None else ()
+    if len(allocated) == 1:
+        works[""] = Work(allocated[0].id, allocated[0].id)
+    elif allocated:
+        works[""] = Work(None, None)
+    return works

@@ -70,6 +70,7 @@ class Client(asyncssh.SSHClient):
         self._conn: asyncssh.SSHClientConnection | None = None
 
     def connection_made(self, conn: asyncssh.SSHClientConnection) -> None:
+        """There is a byte stream to the server."""
         self._conn = conn
         self.seen.connected = True
 
@@ -83,17 +84,21 @@ class Client(asyncssh.SSHClient):
     def validate_host_public_key(
         self, host: str, addr: str, port: int, key: asyncssh.SSHKey
     ) -> bool:
+        """Leave it to known_hosts; remember a refusal in words."""
         self.refusal = self.expect.check(key.public_data)
         self.shown = None if self.refusal is None else key.algorithm.decode("ascii", "replace")
         return self.refusal is None
 
     def validate_host_ca_key(self, host: str, addr: str, port: int, key: asyncssh.SSHKey) -> bool:
+        """Whether an @cert-authority line names this key for the host."""
         return self.expect.is_authority(key.public_data)
 
     def begin_auth(self, username: str) -> None:
+        """The key exchange is over."""
         self.seen.login = True
 
     def auth_banner_received(self, msg: str, lang: str) -> None:
+        """Keep it: PAM modules say here why they refuse."""
         self.seen.banner = (self.seen.banner + msg)[-4096:]
 
     def password_auth_requested(self) -> None:
@@ -117,18 +122,22 @@ class Command(asyncssh.SSHClientSession[bytes]):
         self.started = False
 
     def data_received(self, data: bytes, datatype: int | None) -> None:
+        """stdout goes on, the end of stderr is kept."""
         if datatype is None:
             self._receiver.data(data)
         else:
             self._stderr.add(data)
 
     def exit_status_received(self, status: int) -> None:
+        """How the command ended."""
         self._rc = status
 
     def exit_signal_received(self, signal: str, core_dumped: bool, msg: str, lang: str) -> None:
+        """How the command was ended."""
         self._signal = signal
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """The channel is gone: tell how, once."""
         lost = None
         if exc is not None or (self._rc is None and not self._signal):
             lost = explain(exc or asyncssh.ConnectionLost("closed"), Seen(established=True))
@@ -153,24 +162,29 @@ class CommandChannel:
         self._session = session
 
     def write(self, data: bytes) -> None:
+        """See Channel."""
         if not self._session.over.is_set():
             with contextlib.suppress(OSError):
                 self._chan.write(data)
 
     def eof(self) -> None:
+        """See Channel."""
         if not self._session.over.is_set():
             with contextlib.suppress(OSError):
                 self._chan.write_eof()
 
     def pause(self) -> None:
+        """See Channel."""
         if not self._session.over.is_set():
             self._chan.pause_reading()
 
     def resume(self) -> None:
+        """See Channel."""
         if not self._session.over.is_set():
             self._chan.resume_reading()
 
     async def stop(self, grace_s: float = TERM_S) -> None:
+        """See Channel; the connection goes with its only command."""
         self.eof()
         self.resume()
         try:

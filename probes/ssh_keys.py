@@ -69,6 +69,7 @@ class Keys:
             return []
 
     def close(self) -> None:
+        """Let go of the agent."""
         for task in self._loaded.values():
             task.cancel()
         for agent in self._agents:

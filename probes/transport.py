@@ -197,10 +197,12 @@ class _LocalChannel(asyncio.SubprocessProtocol):
         self._over = asyncio.Event()
 
     def attach(self, process: asyncio.SubprocessTransport) -> None:
+        """The process exists: remember it."""
         self._process = process
         self._pid = process.get_pid() or 0
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
+        """stdout goes on, the end of stderr is kept."""
         if fd == 1:
             self._receiver.data(data)
         else:
@@ -222,26 +224,31 @@ class _LocalChannel(asyncio.SubprocessProtocol):
         return None if self._process is None else self._process.get_pipe_transport(fd)
 
     def write(self, data: bytes) -> None:
+        """See Channel."""
         pipe = cast("asyncio.WriteTransport | None", self._pipe(0))
         if pipe is not None and not pipe.is_closing():
             pipe.write(data)
 
     def eof(self) -> None:
+        """See Channel."""
         pipe = self._pipe(0)
         if pipe is not None and not pipe.is_closing():
             pipe.close()
 
     def pause(self) -> None:
+        """See Channel."""
         pipe = cast("asyncio.ReadTransport | None", self._pipe(1))
         if pipe is not None and not pipe.is_closing():
             pipe.pause_reading()
 
     def resume(self) -> None:
+        """See Channel."""
         pipe = cast("asyncio.ReadTransport | None", self._pipe(1))
         if pipe is not None and not pipe.is_closing():
             pipe.resume_reading()
 
     async def stop(self, grace_s: float = TERM_S) -> None:
+        """See Channel; what does not leave is killed with its process group."""
         self.eof()
         self.resume()
         with contextlib.suppress(TimeoutError):

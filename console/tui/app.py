@@ -246,7 +246,14 @@ class ConsoleApp(App[None]):
             await asyncio.sleep(BREATH_S)
 
     def _display(self, screen: Screen[Any], renderable: RenderableType | None) -> None:
-        super()._display(screen, cropped(renderable))
+        if not isinstance(self._driver, Terminal) or self._driver.ready():
+            super()._display(screen, cropped(renderable))
+
+    def repaint(self) -> None:
+        """Send the whole screen again, whatever the terminal is believed to show."""
+        compositor = self.screen._compositor
+        whole = compositor.render_update(full=True, screen_stack=self._background_screens)
+        self._display(self.screen, whole)
 
     def toggle_pause(self) -> None:
         """Freeze what is shown, or catch up. Collecting and judging go on."""

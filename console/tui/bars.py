@@ -143,13 +143,46 @@ def why(finding: Finding | None, fallback: str, glyphs: Glyphs, width: int) -> L
     )
 
 
+Entry = Finding | NodeStatus | Step
+REPEAT_S = 300.0
+"""The same thing said again within this time is one problem, not news (retries back off to 60 s)."""
+
+
+def news(entries: Iterable[tuple[int, float, Entry]]) -> list[tuple[float, Entry]]:
+    """(when it began, the newest word on it), newest beginning first, repetitions folded.
+
+    `entries` come oldest first, as the Fleet keeps them.
+    """
+    began: dict[tuple[str, ...], tuple[float, float, Entry]] = {}
+    over: list[tuple[float, Entry]] = []
+    for _sequence, at, what in entries:
+        key = _key(what)
+        first, last, before = began.get(key, (at, at, what))
+        if at - last > REPEAT_S:
+            over.append((first, before))
+            first = at
+        began[key] = (first, at, what)
+    told = over + [(first, what) for first, _last, what in began.values()]
+    return sorted(told, key=lambda entry: -entry[0])
+
+
+def _key(what: Entry) -> tuple[str, ...]:
+    match what:
+        case Finding():
+            return what.node, "finding", what.rule, what.device
+        case NodeStatus():
+            return what.node, "status", what.state.value, what.probe, what.device
+        case Step():
+            return what.node, "step", what.phase, str(what.at)
+
+
 def stream(
-    entries: Iterable[tuple[int, float, Finding | NodeStatus | Step]],
+    entries: Iterable[tuple[int, float, Entry]],
     glyphs: Glyphs,
     width: int,
     height: int,
 ) -> list[Line]:
-    """Title and the newest problems, newest first; `height` lines in all."""
+    """Title and the newest problems; `height` lines in all."""
     title = " newest problems "
     lines: list[Line] = [
         (
@@ -158,14 +191,12 @@ def stream(
             Cell(glyphs.rule * max(0, width - 2 - len(title)), "dim"),
         )
     ]
-    for _sequence, at, what in entries:
-        if len(lines) >= height:
-            break
-        lines.append(_entry(at, what, glyphs, width))
+    newest = news(entries)[: max(0, height - 1)]
+    lines += [_entry(at, what, glyphs, width) for at, what in newest]
     return lines[:height]
 
 
-def _entry(at: float, what: Finding | NodeStatus | Step, glyphs: Glyphs, width: int) -> Line:
+def _entry(at: float, what: Entry, glyphs: Glyphs, width: int) -> Line:
     clock = time.strftime("%H:%M:%S", time.localtime(at))
     severity, text = _told(what)
     mark = glyphs.severity(severity)
@@ -180,7 +211,7 @@ def _entry(at: float, what: Finding | NodeStatus | Step, glyphs: Glyphs, width: 
     )
 
 
-def _told(what: Finding | NodeStatus | Step) -> tuple[Severity, str]:
+def _told(what: Entry) -> tuple[Severity, str]:
     match what:
         case Finding():
             over = " (no longer seen)" if what.latched else ""

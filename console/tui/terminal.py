@@ -18,8 +18,9 @@ from typing import IO, Any
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
 
-QUEUED_FRAMES = 8
-"""Frames that may wait for the terminal; more would only show the operator the past."""
+QUEUED_WRITES = 12
+"""Writes that may wait for the terminal before frames are left out: four frames of three writes.
+Textual's queue blocks the loop at 30."""
 
 
 class _Screen:
@@ -58,11 +59,12 @@ class Terminal(LinuxDriver):
     """Textual's Linux driver that neither blocks nor dies with the terminal."""
 
     def __init__(self, app: App[Any], **options: Any) -> None:
-        """Same options as LinuxDriver."""
+        """Same options as LinuxDriver; the app may have a `repaint` that sends the whole screen."""
         super().__init__(app, **options)
         self._file = _Screen(self._file, self._drained)  # type: ignore[assignment]
         self._asleep = True
         self._behind = False
+        self._repaint: Callable[[], object] = getattr(app, "repaint", app.refresh)
         self._running_loop: asyncio.AbstractEventLoop | None = None
 
     def start_application_mode(self) -> None:
@@ -71,15 +73,23 @@ class Terminal(LinuxDriver):
         self._running_loop = asyncio.get_running_loop()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
-    def write(self, data: str) -> None:
-        """Queue a frame; dropped while another program has the terminal or it does not read."""
+    def ready(self) -> bool:
+        """Whether a frame may be sent; if not, the whole screen follows once the terminal reads.
+
+        Frames are left out whole: each ends in the style and mode it began with.
+        """
         writer = self._writer_thread
         if self._asleep or writer is None:
-            return
-        if writer._queue.qsize() >= QUEUED_FRAMES:
+            return False
+        if writer._queue.qsize() >= QUEUED_WRITES:
             self._behind = True
-            return
-        writer.write(data)
+            return False
+        return not self._behind
+
+    def write(self, data: str) -> None:
+        """Queue for the terminal, unless another program has it."""
+        if not self._asleep and self._writer_thread is not None:
+            self._writer_thread.write(data)
 
     def close(self) -> None:
         """Give the terminal back."""
@@ -87,13 +97,15 @@ class Terminal(LinuxDriver):
         super().close()
 
     def _drained(self) -> None:
-        if self._behind and self._running_loop is not None and not self._running_loop.is_closed():
-            self._behind = False
-            self._running_loop.call_soon_threadsafe(self._repaint)
+        """Called in the writer's thread."""
+        loop = self._running_loop
+        if self._behind and loop is not None and not loop.is_closed():
+            loop.call_soon_threadsafe(self._catch_up)
 
-    def _repaint(self) -> None:
-        if not self._asleep:
-            self._app.refresh(layout=True)
+    def _catch_up(self) -> None:
+        if self._behind:
+            self._behind = False
+            self._repaint()
 
 
 class HangUp:

@@ -31,15 +31,6 @@ def scenario(*faults: Fault, nodes: tuple[str, ...] = ("d1", "d2")) -> Scenario:
     return Scenario(name="test", seed=4, nodes=nodes, hardware="h100", faults=faults)
 
 
-@pytest.fixture(autouse=True)
-def _own_temp_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Directories of other demos on this machine are none of our business."""
-    for name in ("tmp", "shm"):
-        (tmp_path / name).mkdir()
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "tmp"))
-    monkeypatch.setattr(scratch, "MEMORY", tmp_path / "shm")
-
-
 @pytest.fixture
 async def demo() -> AsyncIterator[DemoCluster]:
     lost = Fault(node="d2", kind="gpu_lost", gpu=4)
@@ -327,7 +318,7 @@ from tests.demo.test_cluster import _watch, scenario
 from console.demo.cluster import DemoCluster
 
 async def main():
-    tempfile.tempdir, scratch.MEMORY = sys.argv[1] + "/tmp", Path(sys.argv[1] + "/shm")
+    tempfile.tempdir, scratch.MEMORY = sys.argv[1], Path(sys.argv[2])
     hang = Fault(node="d1", kind="driver_hang", gpu=1)
     async with DemoCluster(scenario=scenario(hang)) as demo:
         clients = [await _watch(demo, name) for name in ("d1", "d2")]
@@ -342,11 +333,11 @@ asyncio.run(main())
 
 
 async def test_kill_9_of_the_host_leaves_no_process_and_the_next_start_cleans_up(
-    tmp_path: Path, lab: Lab
+    tmp_path: Path, own_places: Path, lab: Lab
 ) -> None:
     lab.programs("setpriv", "setpriv", package="util-linux")
     host = await asyncio.create_subprocess_exec(
-        sys.executable, "-c", HOST, str(tmp_path), stdout=subprocess.PIPE
+        sys.executable, "-c", HOST, str(tmp_path / "tmp"), str(own_places), stdout=subprocess.PIPE
     )
     assert host.stdout is not None
     async with asyncio.timeout(DEADLINE_S):
@@ -381,7 +372,7 @@ def test_strangers_are_not_removed(tmp_path: Path) -> None:
 
 
 def test_programs_are_not_put_where_they_cannot_start(
-    tmp_path: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, own_places: Path, lab: Lab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lab.root("mounting a noexec file system")
     place = tmp_path / "noexec"
@@ -394,7 +385,7 @@ def test_programs_are_not_put_where_they_cannot_start(
         found = scratch.executable_place()
         assert found != place
         assert found.is_dir()
-        assert scratch.fast_place(1) == tmp_path / "shm"
+        assert scratch.fast_place(1) == own_places
         monkeypatch.setattr(scratch, "MEMORY", place)
         monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
         assert scratch.fast_place(1 << 20) == tmp_path

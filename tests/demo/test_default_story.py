@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from pathlib import Path
 
 import pytest
 
-from console.demo import scratch
 from console.demo.cluster import DemoCluster
 from probes.bundle import AgentConfig
 from probes.event import NodeState
@@ -21,9 +19,7 @@ TIMEOUT_S = 60.0
 
 
 @pytest.fixture
-async def demo(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[DemoCluster]:
-    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(scratch, "MEMORY", tmp_path / "absent")
+async def demo() -> AsyncIterator[DemoCluster]:
     async with DemoCluster() as cluster:
         yield cluster
 

@@ -23,16 +23,16 @@ H100 = HARDWARE["h100"]
 
 
 @pytest.fixture
-def template(tmp_path: Path) -> Template:
-    return Template(tmp_path / "template", H100)
+def template(own_places: Path) -> Template:
+    return Template(own_places / "template", H100)
 
 
-def machine(tmp_path: Path, template: Template, *faults: Fault) -> Machine:
+def machine(own_places: Path, tmp_path: Path, template: Template, *faults: Fault) -> Machine:
     job = Job(id="77", user="ann", name="run", nodes=("m0", "m1"), load="training", for_s=50)
     scenario = Scenario(
         name="t", seed=1, nodes=("m0", "m1"), hardware="h100", jobs=(job,), faults=faults
     )
-    made = Machine("m1", tmp_path / "m1", tmp_path / "bin", Story(scenario))
+    made = Machine("m1", own_places / "m1", tmp_path / "bin", Story(scenario))
     made.build(template, 2)
     return made
 
@@ -46,14 +46,16 @@ def snapshot(root: Path, below: str) -> dict[str, bytes]:
     return found
 
 
-def test_a_clone_is_what_building_it_would_give(tmp_path: Path, template: Template) -> None:
-    template.clone(tmp_path / "clone", "m3", 3)
-    boot_id = (tmp_path / "clone/proc/sys/kernel/random/boot_id").read_text().strip()
+def test_a_clone_is_what_building_it_would_give(
+    own_places: Path, tmp_path: Path, template: Template
+) -> None:
+    template.clone(own_places / "clone", "m3", 3)
+    boot_id = (own_places / "clone/proc/sys/kernel/random/boot_id").read_text().strip()
     sysfs.build(tmp_path / "built", hostname="m3", number=3, boot_id=boot_id)
     seen = 0
     for directory, names, files in os.walk(tmp_path / "built"):
         inside = os.path.relpath(directory, tmp_path / "built")
-        twin = tmp_path / "clone" / inside
+        twin = own_places / "clone" / inside
         assert sorted(os.listdir(twin)) == sorted([*names, *files])
         same, differ, odd = filecmp.cmpfiles(directory, twin, files, shallow=False)
         if "proc" in inside:  # btime is the moment of writing
@@ -64,7 +66,7 @@ def test_a_clone_is_what_building_it_would_give(tmp_path: Path, template: Templa
 
 
 def test_two_clones_share_no_file_that_the_story_may_change(
-    tmp_path: Path, template: Template
+    own_places: Path, tmp_path: Path, template: Template
 ) -> None:
     story = Story(load())
     changed = {
@@ -82,9 +84,9 @@ def test_two_clones_share_no_file_that_the_story_may_change(
     assert len(changed) > 32
     for path in changed:
         assert path.startswith(OWN_TREES) or path.rsplit("/", 1)[-1] in OWN_NAMES, path
-    template.clone(tmp_path / "a", "a", 1)
+    template.clone(own_places / "a", "a", 1)
     for path in changed:
-        assert (tmp_path / "a" / path).stat().st_nlink == 1
+        assert (own_places / "a" / path).stat().st_nlink == 1
 
 
 @pytest.mark.parametrize(
@@ -96,9 +98,9 @@ def test_two_clones_share_no_file_that_the_story_may_change(
     ],
 )
 def test_a_fault_changes_files_in_place_and_its_end_restores_them(
-    tmp_path: Path, template: Template, fault: Fault
+    own_places: Path, tmp_path: Path, template: Template, fault: Fault
 ) -> None:
-    sick = machine(tmp_path, template, fault)
+    sick = machine(own_places, tmp_path, template, fault)
     sick.advance(5.0, 1.0, time.monotonic())
     before = {k: v for k, v in snapshot(sick.root, "sys").items() if "port_" not in k}
     inodes = {k: (sick.root / k).stat().st_ino for k in before}
@@ -113,9 +115,11 @@ def test_a_fault_changes_files_in_place_and_its_end_restores_them(
 
 
 def test_processes_come_and_go_with_the_job_and_a_hung_driver(
-    tmp_path: Path, template: Template
+    own_places: Path, tmp_path: Path, template: Template
 ) -> None:
-    node = machine(tmp_path, template, Fault(node="m1", kind="driver_hang", gpu=1, at_s=20))
+    node = machine(
+        own_places, tmp_path, template, Fault(node="m1", kind="driver_hang", gpu=1, at_s=20)
+    )
     node.advance(5.0, 1.0, time.monotonic())
     state = json.loads((node.directory / "nvml.json").read_text())
     pids = [entry[0] for gpu in state["gpus"] for entry in gpu["procs"]]
@@ -131,9 +135,11 @@ def test_processes_come_and_go_with_the_job_and_a_hung_driver(
 
 
 def test_kernel_lines_are_stamped_on_this_machines_clock(
-    tmp_path: Path, template: Template
+    own_places: Path, tmp_path: Path, template: Template
 ) -> None:
-    node = machine(tmp_path, template, Fault(node="m1", kind="xid", gpu=2, xid=31, at_s=10))
+    node = machine(
+        own_places, tmp_path, template, Fault(node="m1", kind="xid", gpu=2, xid=31, at_s=10)
+    )
     node.advance(5.0, 2.0, 1000.0)
     assert (node.root / "dev/kmsg").read_text() == ""
     node.advance(14.0, 2.0, 1004.5)
@@ -153,9 +159,9 @@ def run(node: Machine, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_all_reduce_prints_a_table_that_our_parser_reads(
-    tmp_path: Path, template: Template
+    own_places: Path, tmp_path: Path, template: Template
 ) -> None:
-    node = machine(tmp_path, template)
+    node = machine(own_places, tmp_path, template)
     node.advance(1.0, 1.0, time.monotonic())
     done = run(node, "all_reduce_perf", "-b", "8M", "-e", "1G", "-f", "4", "-g", "8")
     assert done.returncode == 0
@@ -171,8 +177,10 @@ def test_all_reduce_prints_a_table_that_our_parser_reads(
     assert (table.concluded, table.out_of_bounds, table.ranks, table.errors) == (True, 0, 8, [])
 
 
-def test_all_reduce_fails_on_a_node_with_a_lost_gpu(tmp_path: Path, template: Template) -> None:
-    node = machine(tmp_path, template, Fault(node="m1", kind="gpu_lost", gpu=4))
+def test_all_reduce_fails_on_a_node_with_a_lost_gpu(
+    own_places: Path, tmp_path: Path, template: Template
+) -> None:
+    node = machine(own_places, tmp_path, template, Fault(node="m1", kind="gpu_lost", gpu=4))
     node.advance(1.0, 1.0, time.monotonic())
     done = run(node, "all_reduce_perf", "-g", "8")
     assert done.returncode != 0
@@ -182,9 +190,9 @@ def test_all_reduce_fails_on_a_node_with_a_lost_gpu(tmp_path: Path, template: Te
 
 
 def test_the_nodes_python_is_a_real_one_with_a_simulated_library(
-    tmp_path: Path, template: Template
+    own_places: Path, tmp_path: Path, template: Template
 ) -> None:
-    node = machine(tmp_path, template)
+    node = machine(own_places, tmp_path, template)
     node.advance(1.0, 1.0, time.monotonic())
     code = (
         "import ctypes; n = ctypes.c_uint(0); lib = ctypes.CDLL('libnvidia-ml.so.1');"

@@ -337,7 +337,7 @@ class LocalEngine:
 
     async def refresh(self) -> None:
         """Read the scheduler, as the engine does every few seconds."""
-        await act.read_allocations(self.fleet, self.schedulers)
+        await act.read_allocations(self.fleet, self.schedulers, self.fleet.apply)
 
     async def run(self) -> None:
         """Nothing to collect: wait to be cancelled."""
@@ -345,7 +345,7 @@ class LocalEngine:
 
     async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
         """As console.engine.Engine.plan."""
-        await act.read_allocations(self.fleet, self.schedulers)
+        await act.read_allocations(self.fleet, self.schedulers, self.fleet.apply)
         self.fleet.tick(self.at)
         return act.plan(verb, names, reason, self.fleet, self.schedulers, **options)
 

@@ -129,6 +129,7 @@ class ActingScreen(Screen[None]):
             if rc == 255:
                 _say("press Enter to go back")
                 await asyncio.to_thread(sys.stdin.readline)
+        self.call_after_refresh(self.console_app.repaint)
 
     def action_pause(self) -> None:
         """Freeze or thaw what is shown."""

@@ -116,8 +116,8 @@ class FleetScreen(ActingScreen):
     def _stream(self) -> None:
         lines = self.query_one("#stream", Lines)
         if lines.display:
-            entries = reversed(self.roster.fleet.stream)
             glyphs, size = self.console_app.look.glyphs, lines.size
+            entries = self.roster.fleet.stream
             lines.show(bars.stream(entries, glyphs, size.width, size.height))
 
     def _why(self) -> None:
