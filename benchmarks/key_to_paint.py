@@ -6,7 +6,7 @@ A key is written to the pty; the clock stops when the bytes arrive that paint th
 (reverse video, then the node's name). The same Events go to the console's grid and to a DataTable
 with the same rows, interleaved, so that the ratio holds whatever else the machine does. Events are
 made in the measured process and applied to the real Fleet, judging included. CPU is utime + stime
-of the console's process; bytes are what the terminal received. Targets (perf.md 8): p99 < 30 ms,
+of the console's process; bytes are what the terminal received. Targets: p99 < 30 ms,
 and at most a quarter of DataTable's.
 """
 

@@ -1,7 +1,7 @@
 """The Fleet is our memory of all nodes. It changes only by applying Events.
 
-`apply` is cheap and called for every Event; `tick` judges what became dirty. The screen and the JSON
-document read the same Fleet.
+`apply` is cheap and called for every Event; `tick` judges what became dirty. The screen and the
+JSON document read the same Fleet.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import msgspec
 
 from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
-from probes.checks import Peers, judge, peers, verdict
+from probes.checks import Peers, judge, peers, place, verdict
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
@@ -28,7 +28,9 @@ PLOTTED = ("temp_c", "util_percent", "power_w", "sm_clock_mhz")
 STREAM = 500
 PEERS_EVERY_S = 10.0
 STRAGGLERS_EVERY_S = 5.0
-URGENT_PROBES = frozenset({"hello", "kernel_log", "inventory", "ecc", "infiniband", "nvlink", "pcie"})
+URGENT_PROBES = frozenset(
+    {"hello", "kernel_log", "inventory", "ecc", "infiniband", "nvlink", "pcie"}
+)
 """Judged at the next tick; the fast probes wait for their turn when the budget is short."""
 
 StreamEntry = tuple[int, float, Finding | Step]
@@ -149,10 +151,11 @@ class Fleet:
         fresh += self._slow.get(name, [])
         before = {(f.rule, f.device): f for f in self.findings[name]}
         after = self._ledger.update(name, fresh, now, facts.boot_id)
-        self.findings[name] = sorted(after, key=lambda f: (-f.severity.rank, f.rule, f.device))
+        self.findings[name] = sorted(after, key=_order)
         for finding in self.findings[name]:
             old = before.get((finding.rule, finding.device))
-            if old is None or old.severity is not finding.severity or old.latched != finding.latched:
+            seen = None if old is None else (old.severity, old.latched)
+            if seen != (finding.severity, finding.latched):
                 self._note(now, finding)
                 self.changed.append(finding)
         for ended in self._ledger.take_ended():
@@ -209,3 +212,8 @@ class Fleet:
     def allocations(self, names: Iterable[str]) -> dict[str, Allocation]:
         """What the scheduler last said about these nodes; nodes it never mentioned are missing."""
         return {n: a for n in names if (a := self.nodes[n].allocation) is not None}
+
+
+def _order(finding: Finding) -> tuple[int, int, str, str]:
+    """Worst first; among equals as the rules are registered."""
+    return -finding.severity.rank, place(finding.rule), finding.rule, finding.device

@@ -22,7 +22,7 @@ GPU_METRICS = (
 
 
 class Exit(IntEnum):
-    """Exit codes, the same with and without --json (design 6)."""
+    """Exit codes, the same with and without --json."""
 
     OK = 0
     WARN = 1
@@ -91,15 +91,16 @@ class Document(Struct, frozen=True, kw_only=True):
 
 
 def document(fleet: Fleet, started: float, now: float) -> Document:
-    """Write down what the Fleet knows."""
+    """Write down what the Fleet knows. Trouble that is nobody's node makes it unknown at best."""
     names = sorted(fleet.nodes, key=natural_key)
     counts = fleet.counts()
+    partial = [Severity.UNKNOWN] if fleet.errors else []
     return Document(
         schema=SCHEMA,
         at=now,
         duration_s=round(now - started, 3),
         cluster=fleet.inventory.cluster,
-        verdict=worst([fleet.verdict(name) for name in names]),
+        verdict=worst([*(fleet.verdict(name) for name in names), *partial]),
         counts={severity.value: number for severity, number in counts.items()},
         nodes=[_report(fleet, name, now) for name in names],
         findings=folded(fleet),

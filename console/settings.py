@@ -9,12 +9,15 @@ from platformdirs import user_log_path, user_state_path
 
 
 class Settings(Struct, frozen=True, kw_only=True):
-    """How to look, not what to look at. Defaults: science.md 10 and design 3."""
+    """How to look, not what to look at. Defaults without a figure are our estimate."""
 
     timeout_s: float = 12.0
-    """Per node in one pass, from the start of its handshake (science.md 10: SSH deadline 12 s)."""
+    """Per node in one pass, from the start of its handshake; our estimate, not measured."""
     fanout: int = 64
-    """Handshakes at a time, never sessions (perf.md 1b: 64 keeps one core busy up to 20 ms RTT)."""
+    """Handshakes at a time, never sessions.
+
+    Measured: each takes 9 round trips and 2.9 ms of CPU, so 64 keep one core busy up to 20 ms RTT.
+    """
     window_s: float = 1.0
     """Between the two counter samples of one pass."""
     fast_s: float = 2.0
@@ -24,7 +27,7 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Between two readings of the scheduler; one batched call each."""
     read_only: bool = False
     drain_cap: float = 0.2
-    """Fraction of the healthy pool above which the count must be typed (design 5)."""
+    """Fraction of the healthy pool above which the count must be typed; our estimate, not measured."""
     rules: Path | None = None
 
 

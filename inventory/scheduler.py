@@ -13,7 +13,11 @@ from typing import Protocol
 from msgspec import Struct
 
 MARKER = "gpuconsole:"
-"""Begins every reason we write. Site automation keys on other first words (anchors.md 3)."""
+"""Begins every reason we write.
+
+Site automation keys on other first words: NHC on its own name, oci-hpc on "Healthcheck::", Google's
+cluster-toolkit on PERFORMANCE, SDC, XID before the first "[".
+"""
 
 KEPT = " (kept from "
 """Inside ours: begins somebody else's reason that made room for it."""

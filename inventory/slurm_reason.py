@@ -24,7 +24,7 @@ def reason_text(text: str, kept: str = "") -> str:
     """The reason to write: one line, marked, capped. `kept` is what kept_part() made.
 
     scontrol eats a double quote at either end, so double quotes become single ones; "[" would look
-    like Slurm's own `[user@time]` and makes one site's automation cut the reason (anchors.md 3).
+    like Slurm's own `[user@time]` and makes Google's cluster-toolkit cut the reason there.
     """
     plain = _plain(text.removeprefix(MARKER)).replace(KEPT, " kept from ")
     return f"{MARKER} {_capped(plain, MAX_TEXT)}{kept}"

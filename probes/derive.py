@@ -4,9 +4,9 @@ All differences use the node's monotonic clock. What is a counter is declared by
 (METRICS, kind "counter"); of infiniband every number that is not declared otherwise is one, because
 drivers bring their own names. A gauge that falls is no reset and has no rate.
 
-Widths: science.md 5. PMA counters of a port stick at their maximum, so that value says only "at
-least so many". The queue counters of mlx5 are 32-bit hardware fields that wrap. Anything else that
-falls was reset (driver reload, perfquery -R): the new value is what came since.
+Widths: mainline Linux [lx]. PMA counters of a port stick at their maximum, so that value says only
+"at least so many". The queue counters of mlx5 are 32-bit hardware fields that wrap. Anything else
+that falls was reset (driver reload, perfquery -R): the new value is what came since.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PMA_BITS = {
     "excessive_buffer_overrun_errors": 4, "port_xmit_wait": 32, "port_xmit_data": 32,
     "port_rcv_data": 32, "port_xmit_packets": 32, "port_rcv_packets": 32,
 }  # fmt: skip
-"""Counter of a port -> bits at which it stops (science.md 5, mainline).
+"""Counter of a port -> bits at which it stops, as in mainline [lx].
 
 Data and packet counters are 64 bit where the port has extended counters; one that stands at exactly
 2^32 - 1 says that it has not.
@@ -48,7 +48,7 @@ WRAPPING = frozenset({
     "resp_cqe_error", "resp_cqe_flush_error", "resp_remote_access_errors", "roce_adp_retrans",
     "roce_adp_retrans_to", "roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans",
 })  # fmt: skip
-"""mlx5 queue counters: be32 fields of query_q_counter shown as 64 bit (science.md 5)."""
+"""mlx5 queue counters: be32 fields of query_q_counter shown as 64 bit [lx]."""
 
 WRAP = 1 << 32
 WRAP_MOST = WRAP // 4

@@ -91,7 +91,7 @@ def _ports(
 
 
 def port_role(values: dict[str, int | float | str | bool]) -> str:
-    """compute, management or virtual (science.md 5: roles without configuration)."""
+    """compute, management or virtual, told without configuration as NVSentinel does."""
     if values.get("is_vf"):
         return "virtual"
     if values.get("default_route"):

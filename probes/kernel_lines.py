@@ -1,6 +1,7 @@
 """Kernel log lines of GPU nodes: one event per line, whichever reader printed it. Pure.
 
-Shapes: science.md 3.1 (Xid in all spellings, SXid, off the bus, AER, mlx5, lockups, file systems).
+Shapes: Xid, SXid and "off the bus" as the open driver and gpud spell them, AER and lockups of Linux,
+mlx5 as in NVSentinel's syslog patterns, file systems as in gpud and node-problem-detector.
 Parsing anchors on keywords; what does not match is no event, never an error.
 """
 
@@ -263,7 +264,7 @@ def _other(text: str) -> _Found | None:
 
 
 def unique(events: Iterable[KernelEvent], within_s: float = 5.0) -> list[KernelEvent]:
-    """Without repetitions of one event, by whichever readers (science.md 3: 5 s)."""
+    """Without repetitions of one event, by whichever readers; 5 s is practice of field studies."""
     kept: list[KernelEvent] = []
     last: dict[tuple[object, ...], float] = {}
     for event in events:

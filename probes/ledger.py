@@ -1,6 +1,6 @@
 """The Ledger remembers what checks found: when it began, how often, and what must not vanish.
 
-Soft findings appear after k of m passes and leave after clean ones (science.md 1.3). Hard ones
+Soft findings appear after k of m passes and leave after clean ones. Hard ones
 latch when they are no longer seen, until reboot or acknowledgement. Pure: time is an argument.
 """
 

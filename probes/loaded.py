@@ -1,6 +1,6 @@
 """GPUs as the peer comparison sees them: fresh readings, under load, with whom to compare. Pure.
 
-The group is science.md 1.2: product, board, power limit, MIG and ECC mode, driver branch, role and
+Like with like means: product, board, power limit, MIG and ECC mode, driver branch, role and
 job; where the job is unknown, what runs there.
 """
 
@@ -37,7 +37,7 @@ SOFT = (
 )
 
 WATTS_APART = 5.0
-"""Power limits closer than this are the same: the sensor's step (science.md 1.3)."""
+"""Power limits closer than this are the same: the power sensor's step (our estimate)."""
 
 Key: TypeAlias = tuple[Scalar | None, ...]
 NS = 1e9

@@ -38,13 +38,13 @@ class Rule(Struct, frozen=True, kw_only=True):
     action: Action
     next_step: str
     source: str
-    """Where the meaning or the limit comes from."""
+    """Where the meaning or the limit comes from; tags in brackets are in sources.yaml."""
     example: str
     """One evidence line as it looks in the field."""
     limits: tuple[str, ...] = ()
     """Names in thresholds.yaml."""
     others: str = ""
-    """Who else checks it, and with which limit (anchors.md 2)."""
+    """Which tools of sources.yaml check it too, and with which limit."""
     hard: bool = False
 
     def finding(

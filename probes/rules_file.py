@@ -16,7 +16,7 @@ from inventory.nearest import nearest
 from probes.event import Action, Severity
 
 MAX_CODE = 99_999
-"""Xids have up to three digits, SXids five (science.md 3)."""
+"""Xids have up to three digits, SXids five."""
 KINDS = ("hw", "fabric", "app", "drv", "meta", "follow-up")
 FORMS = ("sxm", "pcie", "superchip")
 

@@ -109,7 +109,7 @@ def node(
         off = f"{percent_below(median, peers.clock.median)} below {peers.clock.n - 1} other nodes"
         off += f" {peers.where}"
     else:
-        off = f"{median / top:.0%} of the maximum" if top else "maximum not readable"
+        off = f"{_percent(median / top)} of the maximum" if top else "maximum not readable"
     why = f": {reason}" if reason else ""
     limit = one.limit_w
     power = f", {group.power.median:.0f} of {limit:.0f} W" if group.power and limit else ""
@@ -135,7 +135,7 @@ def power_limit(one: Gpu, rest: list[Gpu], usual_w: float) -> Words:
     clock = spread(g.clock_mhz for g in rest if g.loaded and g.clock_mhz is not None)
     usual = f", theirs {clock.median:.0f} MHz" if clock is not None else ""
     if one.loaded and one.clock_mhz is not None and clock is not None and clock.median > 0:
-        say += f", and runs at {one.clock_mhz / clock.median:.0%} of their clock"
+        say += f", and runs at {_percent(one.clock_mhz / clock.median)} of their clock"
     return Words(
         say,
         (
@@ -165,7 +165,11 @@ def clocks(one: Gpu) -> str:
 
 def percent_below(value: float | None, usual: float | None) -> str:
     """38 %."""
-    return f"{100 * (1 - (value or 0.0) / usual):.0f} %" if usual else "an unknown share"
+    return _percent(1 - (value or 0.0) / usual) if usual else "an unknown share"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.0f} %"
 
 
 def _ghz(clock_mhz: float, top_mhz: float | None) -> str:

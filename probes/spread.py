@@ -1,7 +1,7 @@
 """How far one reading is from those of its peers: robust, small groups, no numpy. Pure.
 
-Formulas: science.md 1.3. The scale has a floor because the raw robust z fires on 8 % of healthy
-groups of eight; the ratio to the 75th percentile sees three bad of eight, where the MAD is blind.
+The scale has a floor because the raw robust z fires on 8 % of healthy groups of eight (our
+simulation); the ratio to the 75th percentile sees three bad of eight, where the MAD is blind.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def below(value: float, group: Spread, floor: float, quantum: float) -> float:
 
 
 def low(value: float, group: Spread, gates: Gates, floor: float, quantum: float) -> bool:
-    """Whether a higher-is-better reading stands out downwards (science.md 1.3)."""
+    """Whether a higher-is-better reading stands out downwards."""
     if group.median <= 0 or not math.isfinite(value):
         return False
     if value < gates.ratio75 * group.p75:

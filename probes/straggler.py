@@ -1,6 +1,6 @@
 """Which GPU is slower than its peers, and whether the node or the job is to blame. Pure.
 
-science.md 1.2-1.4: only loaded GPUs with fresh readings, only like with like. A warning needs two
+Only loaded GPUs with fresh readings, only like with like. A warning needs two
 comparisons (catalogue, peers), or one and hardware evidence (thermal or power-brake bits); one
 alone is a suspicion. There is no own history here, so the third comparison does not vote.
 Utilisation is never ranked: in a synchronous job the slow rank is the one that waits least.
@@ -120,17 +120,15 @@ class _Comparison:
             return None
         proven = bool(gpu.hard) or (against_peers and against_catalogue is True)
         words = slow_words.gpu(gpu, group, against_peers, against_catalogue, self.limits.full)
-        if not proven:
-            return SUSPECT.finding(
-                self.look(gpu.facts), words.say, words.evidence, device=gpu.device, label=gpu.label,
-                value=gpu.clock_mhz, limit=self.rules.limit("straggler.r_warn"),
-            )  # fmt: skip
-        grave = bool(gpu.hard) and self._far(gpu, group)
-        return GPU.finding(
+        usual = group.clock.median if group is not None and against_peers else gpu.clock_max_mhz
+        limit = "straggler.r_warn" if against_peers else "straggler.catalogue"
+        share = (gpu.clock_mhz or 0.0) / usual if usual else 0.0
+        grave = bool(gpu.hard) and share < self.limits.half
+        return (GPU if proven else SUSPECT).finding(
             self.look(gpu.facts), words.say, words.evidence, device=gpu.device, label=gpu.label,
-            value=gpu.clock_mhz, limit=self.rules.limit("straggler.r_warn"), cause=words.cause,
-            next_step=words.next_step, severity=Severity.CRITICAL if grave else None,
-            action=Action.DRAIN if grave else None,
+            value=round(share, 3), limit=self.rules.limit(limit), source=GPU.source,
+            cause=words.cause if proven else "", next_step=words.next_step if proven else "",
+            severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
         )  # fmt: skip
 
     def _wide(self, gpu: Gpu) -> Group | None:
@@ -162,14 +160,11 @@ class _Comparison:
             return None
         if gpu.clock_mhz >= self.limits.catalogue * gpu.clock_max_mhz:
             return False
-        explained = self._capped(gpu) or bool(gpu.reasons & loaded.SETTING_BIT)
-        return None if explained and not gpu.hard else True
-
-    def _far(self, gpu: Gpu, group: Group | None) -> bool:
-        usual = group.clock.median if group is not None else gpu.clock_max_mhz
-        if gpu.clock_mhz is None or usual is None:
-            return False
-        return gpu.clock_mhz < self.limits.half * usual
+        if gpu.hard:
+            return True
+        unknown = gpu.power_w is None or gpu.limit_w is None
+        capped = self._capped(gpu) or (unknown and bool(gpu.reasons & loaded.POWER_CAP_BIT))
+        return None if capped or gpu.reasons & loaded.SETTING_BIT else True
 
     # A whole node
 
@@ -200,14 +195,16 @@ class _Comparison:
         if votes == 0 or (votes == 1 and not hard and not against_peers):
             return None
         words = slow_words.node(group, peers, against_peers, against_catalogue, self.limits.full)
-        rule = NODE if votes == 2 or hard else SUSPECT
+        proven = votes == 2 or hard
+        rule = NODE if proven else SUSPECT
         usual = peers.clock.median if peers is not None and against_peers else first.clock_max_mhz
-        grave = rule is NODE and hard and group.clock.median < self.limits.half * (usual or 0.0)
+        limit = "straggler.r_warn" if against_peers else "straggler.catalogue"
+        share = group.clock.median / usual if usual else 0.0
+        grave = hard and share < self.limits.half
         return rule.finding(
-            self.look(first.facts), words.say, words.evidence, value=group.clock.median,
-            limit=self.rules.limit("straggler.r_warn"),
-            cause=words.cause if rule is NODE else "",
-            next_step=words.next_step if rule is NODE else "",
+            self.look(first.facts), words.say, words.evidence, value=round(share, 3),
+            limit=self.rules.limit(limit), source=NODE.source,
+            cause=words.cause if proven else "", next_step=words.next_step if proven else "",
             severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""The verdict of one node: critical > unknown > warn > info > ok (design 4). Pure."""
+"""The verdict of one node: critical > unknown > warn > info > ok. Pure."""
 
 from __future__ import annotations
 

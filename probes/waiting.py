@@ -1,6 +1,6 @@
 """Jobs whose GPUs are busy but compute nothing: the job waits, not the node. Pure.
 
-science.md 7: without profiling counters, full utilisation at full clocks and little power is a
+Without profiling counters, full utilisation at full clocks and little power is a
 kernel that waits (pseudo-full-load). If few GPUs of the job do otherwise, the others wait for
 those.
 """

@@ -145,7 +145,7 @@ def why(finding: Finding | None, fallback: str, glyphs: Glyphs, width: int) -> L
 
 Entry = Finding | NodeStatus | Step
 REPEAT_S = 300.0
-"""The same thing said again within this time is one problem, not news (retries back off to 60 s)."""
+"""The same thing said again within this time is one problem (retries back off to 60 s)."""
 
 
 def news(entries: Iterable[tuple[int, float, Entry]]) -> list[tuple[float, Entry]]:

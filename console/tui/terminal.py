@@ -73,6 +73,14 @@ class Terminal(LinuxDriver):
         self._running_loop = asyncio.get_running_loop()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
+    def _get_terminal_size(self) -> tuple[int, int]:
+        """What the terminal says; exported COLUMNS and LINES are from before it was resized."""
+        try:
+            width, height = os.get_terminal_size(self.fileno)
+        except OSError:
+            return super()._get_terminal_size()
+        return (width, height) if width and height else super()._get_terminal_size()
+
     def ready(self) -> bool:
         """Whether a frame may be sent; if not, the whole screen follows once the terminal reads.
 

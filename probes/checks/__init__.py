@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from probes import straggler
-from probes.checks import gpu, infiniband, memory, nccl, node, nvlink, pcie, thermal, xid
 from probes.checks import explain as _explain
+from probes.checks import gpu, infiniband, memory, nccl, node, nvlink, pcie, thermal, xid
 from probes.checks.rule import Check, Look, Rule
 from probes.event import Finding
 from probes.expect import Peers, peers
@@ -12,20 +12,28 @@ from probes.facts import NodeFacts
 from probes.rules import Rules
 from probes.verdict import verdict
 
-__all__ = ["CHECKS", "RULES", "Peers", "explain", "judge", "peers", "verdict"]
+__all__ = ["CHECKS", "RULES", "Peers", "explain", "judge", "peers", "place", "verdict"]
 
 DOMAINS = (node, gpu, memory, xid, thermal, nvlink, pcie, infiniband, nccl)
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
-RULES: tuple[Rule, ...] = tuple(
-    rule for domain in (*DOMAINS, straggler) for rule in domain.RULES
-)
+RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rule in domain.RULES)
 """The one registration; `gpuconsole explain` and the tests read it."""
+_PLACES = {rule.id: number for number, rule in enumerate(RULES)}
 
 
 def judge(facts: NodeFacts, role: Peers, rules: Rules, now: float) -> list[Finding]:
     """Everything that is wrong with one node now; no memory, no order."""
     look = Look(facts, role, rules, now)
     return [finding for check in CHECKS for finding in check(look)]
+
+
+def place(rule: str) -> int:
+    """Where a finding's rule stands in RULES; xid.79 stands with xid, unknown ones at the end.
+
+    Among findings of one severity this order tells the cause before its symptoms.
+    """
+    known = _PLACES.get(rule)
+    return _PLACES.get(rule.partition(".")[0], len(_PLACES)) if known is None else known
 
 
 def explain(topic: str, rules: Rules) -> str:

@@ -13,6 +13,7 @@ from inventory.nearest import nearest
 from probes.checks import nvml_codes
 from probes.checks.rule import Rule
 from probes.rules import Limit, Product, Rules, XidMeaning
+from probes.sources import cited, sources
 
 WIDTH = 100
 """Longest line, in columns."""
@@ -32,26 +33,50 @@ def explain(topic: str, registry: Sequence[Rule], rules: Rules) -> str:
     """Text of lines up to 100 columns.
 
     `topic`: "" lists all rules; a rule id or a glob as ib.*; xid:79, sxid:20034, nvml:15,
-    hardware:NAME, limit:NAME, each with nothing behind the colon for a list. A finding's own rule
-    id (xid.79) works too. UsageError names the nearest topic when there is no such one.
+    hardware:NAME, limit:NAME, each with nothing behind the colon for a list; "sources" lists the
+    works that sources name. A finding's own rule id (xid.79) works too. Below it stands a legend of
+    the tags and tools it names. UsageError names the nearest topic when there is no such one.
     """
     wanted = topic.strip()
+    if wanted.lower() == "sources":
+        return "\n".join(_sources())
+    page = _page(wanted, registry, rules)
+    legend = "\n".join(_legend("\n".join(page)))
+    return "\n".join([*page, "", legend] if legend else page)
+
+
+def _page(wanted: str, registry: Sequence[Rule], rules: Rules) -> list[str]:
     if not wanted:
-        return "\n".join(_index(registry))
-    known = {rule.id: rule for rule in registry}
+        return list(_index(registry))
     hits = [rule for rule in registry if fnmatch.fnmatchcase(rule.id, wanted.lower())]
     if hits:
-        return "\n\n".join("\n".join(_rule(rule, rules)) for rule in hits)
+        return "\n\n".join("\n".join(_rule(rule, rules)) for rule in hits).splitlines()
     kind, colon, name = _split(wanted)
     if colon and kind in KINDS:
-        return "\n".join(_entry(kind, name.strip(), rules))
+        return list(_entry(kind, name.strip(), rules))
     if wanted.lower() in rules.limits:
-        return "\n".join(_limit(rules.limits[wanted.lower()]))
-    topics = [*known, *rules.limits, *(f"{kind}:" for kind in KINDS)]
+        return list(_limit(rules.limits[wanted.lower()]))
+    topics = [rule.id for rule in registry]
+    topics += [*rules.limits, *(f"{kind}:" for kind in KINDS), "sources"]
     raise UsageError(
         f"nothing is called {wanted[:80]!r}", where="explain",
         instead=_hint(wanted, topics, "`gpuconsole explain` lists all rules"),
     )  # fmt: skip
+
+
+def _sources() -> Iterator[str]:
+    """Every source with what was read of it."""
+    wide = max(len(source.name) for source in sources())
+    for source in sources():
+        yield from _wrapped(f"{source.name:<{wide}}  ", f"{source.title}; read: {source.read}")
+
+
+def _legend(page: str) -> Iterator[str]:
+    """One line for each tag and tool that the page names."""
+    named = cited(page)
+    wide = max((len(source.name) for source in named), default=0)
+    for source in named:
+        yield from _wrapped(f"{source.name:<{wide}}  = ", source.title)
 
 
 def _split(wanted: str) -> tuple[str, str, str]:
@@ -77,7 +102,8 @@ def _index(registry: Sequence[Rule]) -> Iterator[str]:
         for rule in members:
             yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
         yield ""
-    yield "more: explain RULE, ib.*, xid:79, sxid:20034, nvml:15, hardware:NAME, limit:NAME"
+    yield "more: explain RULE, ib.*, xid:79, sxid:20034, nvml:15, hardware:NAME, limit:NAME,"
+    yield "      or sources, the list of works that figures and meanings are taken from"
 
 
 def _rule(rule: Rule, rules: Rules) -> Iterator[str]:

@@ -14,7 +14,7 @@ CORRUPTED_INFOROM = 14
 NO_DRIVER = (9, 12)
 MISMATCH = 18
 QUIET = (3, 6, 10, 13, 19, 21, 25, 27)
-"""Return codes that are not faults: unsupported, no sample yet, retry next pass (science.md 4)."""
+"""Return codes that are not faults (nvml.h): unsupported, no sample yet, retry next pass."""
 MANY = 3
 """Peers of which most can be wrong about nothing: two nodes have no majority."""
 PROBES = ("gpu", "ecc", "pcie", "nvlink", "inventory")
@@ -23,11 +23,13 @@ COUNT = Rule(
     id="gpu.count",
     title="Fewer GPUs than this node should have",
     severity=Severity.CRITICAL,
-    reads="NVML device count, GPUs on the PCI bus, the inventory's `gpus`, the majority of the role",
+    reads="NVML device count, GPUs on the PCI bus, the inventory's `gpus`, the majority of the "
+    "role",
     cause="a card fell off the bus, failed to initialise or was hidden by the driver",
     action=Action.DRAIN,
-    next_step="drain, save the kernel log, compare lspci, then power-cycle; reseat or RMA if it stays away",
-    source="science.md 4 (count against lspci and catalogue); anchors.md 2a: != expected is an error",
+    next_step="drain, save the kernel log, compare lspci, then power-cycle; reseat or RMA if it "
+    "stays away",
+    source="NVML device count against the PCI bus, the inventory and the peers [nvml]",
     others="GCM, gpud, AzHC, OCI, EKS, NVHV: any difference is an error",
     example="NVML counts 7, the PCI bus has 8: 0000:52:00.0 is missing",
     hard=True,
@@ -40,7 +42,7 @@ LOST_RULE = Rule(
     cause="power, PCIe seating or retimer, overheating, or a dying GPU; expect Xid 79 or 119",
     action=Action.DRAIN,
     next_step="drain, save the kernel log, power-cycle the node; reseat or RMA if it returns",
-    source="nvml.h NVML_ERROR_GPU_IS_LOST (15); science.md 4",
+    source="nvml.h NVML_ERROR_GPU_IS_LOST (15) [nvml]",
     others="GCM, OCI, gpud, DCGM, SCK, AzHC: any is an error",
     example="nvmlDeviceGetHandleByIndex_v2 returned 15 (GPU is lost)",
     hard=True,
@@ -53,7 +55,7 @@ RESET = Rule(
     cause="the driver stopped using this GPU after an error",
     action=Action.RESET_GPU,
     next_step="drain, then nvidia-smi -r -i GPU, or reboot",
-    source="nvml.h NVML_ERROR_RESET_REQUIRED (16); science.md 4",
+    source="nvml.h NVML_ERROR_RESET_REQUIRED (16) [nvml]",
     others="GCM: error",
     example="nvmlDeviceGetPowerUsage returned 16 (GPU requires reset)",
     hard=True,
@@ -66,7 +68,7 @@ NVML_ERROR = Rule(
     cause="a half-dead GPU, or missing rights",
     action=Action.WATCH,
     next_step="look for an Xid of this GPU; `gpuconsole explain nvml:CODE`",
-    source="science.md 4, table of return codes",
+    source="nvml.h nvmlReturn_t [nvml]",
     others="GCM: warn",
     example="nvmlDeviceGetTemperature returned 999 (unknown error)",
 )
@@ -78,7 +80,8 @@ DRIVER = Rule(
     cause="driver not loaded, library missing, or upgraded under the running module",
     action=Action.REBOOT,
     next_step="reboot the node, or reload the module; check for an unattended upgrade",
-    source="science.md 4: codes 9, 12, 18; anchors.md 7 case 18",
+    source="nvml.h return codes 9, 12, 18 [nvml]; lyulyul/shine-cluster issue 30: unattended "
+    "upgrade",
     others="most: warn to error",
     example="nvmlInit returned 18 (driver/library version mismatch)",
 )
@@ -90,7 +93,7 @@ DRIVER_HUNG = Rule(
     cause="GPU firmware or driver dead-locked; expect Xid 119, 120 or 79",
     action=Action.DRAIN,
     next_step="drain; save the kernel log; reboot (a stuck process cannot be killed)",
-    source="design 3: deadline 5 s; science.md 3: nvidia-smi itself hangs after Xid 119/120",
+    source="our deadline of 5 s, not measured; after Xid 119 or 120 nvidia-smi itself hangs [xid]",
     others="PRI: vendor call > 5 s fails the node; NVS #1576",
     example="hung in nvmlDeviceGetUtilizationRates for 25 s",
 )
@@ -102,7 +105,7 @@ GONE = Rule(
     cause="the driver stopped listing it; indices of later GPUs moved down",
     action=Action.DRAIN,
     next_step="drain and power-cycle; older notes that name an index now mean another card",
-    source="anchors.md 7: k8s-device-plugin#1014",
+    source="field case: the driver drops a lost GPU and renumbers the others",
     others="-",
     example="0000:52:00.0 was GPU2 until 14:02:11",
     hard=True,
@@ -115,7 +118,7 @@ BUS_DEAD = Rule(
     cause="the card lost power or its link; the kernel keeps the old entry",
     action=Action.DRAIN,
     next_step="drain and power-cycle; a warm reboot rarely helps",
-    source="anchors.md 2a: lspci revision ff",
+    source="lspci shows revision ff for a card that does not answer; GCM and OCI look for it",
     others="GCM, OCI, SCK: error",
     example="0000:52:00.0 config space reads ff",
     hard=True,
@@ -199,7 +202,10 @@ def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
     if isinstance(on_bus, int) and on_bus >= (majority or 0):
         return on_bus, f"the PCI bus has {on_bus}"
     if majority is not None:
-        return majority, f"most of {look.peers.nodes} peers in role {look.peers.role} have {majority}"
+        return (
+            majority,
+            f"most of {look.peers.nodes} peers in role {look.peers.role} have {majority}",
+        )
     return None, ""
 
 
@@ -227,9 +233,10 @@ def _codes(look: Look) -> Iterator[Finding]:
     for probe in PROBES:
         for device, sample in look.facts.devices(probe):
             code = sample.values.get("nvml_rc")
-            if device and isinstance(code, int) and code not in QUIET:
-                if code == LOST or device not in worst:
-                    worst[device] = code, str(sample.values.get("nvml_call", "an NVML call"))
+            if not device or not isinstance(code, int) or code in QUIET:
+                continue
+            if code == LOST or device not in worst:
+                worst[device] = code, str(sample.values.get("nvml_call", "an NVML call"))
     for device, (code, call) in sorted(worst.items()):
         yield _code(look, device, code, call)
 
@@ -259,5 +266,6 @@ def _gone(look: Look) -> Iterator[Finding]:
             index = sample.values.get("index", "?")
             yield GONE.finding(
                 look, f"GPU{index} at {device} vanished; later indices moved down",
-                (f"{device} was GPU{index} in its last answer",), device=device, label=f"GPU{index}",
+                (f"{device} was GPU{index} in its last answer",),
+                device=device, label=f"GPU{index}",
             )  # fmt: skip

@@ -1,7 +1,7 @@
 """InfiniBand, RoCE and other RDMA ports: state, rate against the role's peers, error rates.
 
 Management ports (default route), unused virtual functions, EFA without counters, LID 0 on Ethernet
-and congestion counters are not faults (science.md 5; anchors.md 2g).
+and congestion counters are not faults. Field cases: NVIDIA/NVSentinel issues 1361, 1529 and 1716.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ DOWN = Rule(
     cause="cable, transceiver, switch port or subnet manager",
     action=Action.DRAIN,
     next_step="drain; check cable and switch port; ibstat on the node",
-    source="science.md 5: 4 ACTIVE and 5 LinkUp only, unless uncabled on all peers too",
+    source="Linux sysfs ABI for InfiniBand [lx]: 4 ACTIVE, 5 LinkUp; unless uncabled on all peers "
+    "too",
     others="GCM, AzHC, CCH, NHC, gpud, SOP, CVS, PRI: error",
     example="mlx5_3/1: state 1: DOWN, physical state 2: Polling; active on 15 of 16 peers",
 )
@@ -37,7 +38,8 @@ NOT_CABLED = Rule(
     cause="not cabled, or a front-end port in the wrong mode",
     action=Action.NONE,
     next_step="none, unless it should be cabled",
-    source="science.md 5: unless uncabled on all peers too; NVS #1361: unused NICs are no fault",
+    source="NVIDIA/NVSentinel issue 1361: an unused NIC is no fault; the peers decide: our "
+    "estimate",
     others="-",
     example="mlx5_8/1 is down on all 16 nodes",
 )
@@ -61,7 +63,8 @@ RATE = Rule(
     cause="a half-width or lower-speed link: cable, transceiver or split port",
     action=Action.DRAIN,
     next_step="drain; reseat or exchange the cable; check the switch port's speed",
-    source="science.md 5: below expected of role peers is critical",
+    source="our estimate, not measured: sysfs has no rate to expect [lx], so the peers' most "
+    "common one",
     others="gpud floor per product, AzHC 8x400",
     example="200 Gb/sec (4X HDR); 15 peers have 400",
 )
@@ -73,7 +76,7 @@ SATURATED = Rule(
     cause="the counter is full: how fast errors come now cannot be seen",
     action=Action.WATCH,
     next_step="clear the counters (perfquery -R, with the fabric team), then look again",
-    source="science.md 5: symbol_error 16 bit, link_downed 8 bit, local_link_integrity 4 bit",
+    source="Linux InfiniBand core [lx]: symbol_error 16 bit, link_downed 8, local_link_integrity 4",
     others="-",
     example="symbol_error 65535 (saturated: rate unknown)",
 )
@@ -88,6 +91,9 @@ class Counter(NamedTuple):
     severity: Severity
     action: Action
     cause: str
+    source: str = (
+        "Linux sysfs ABI for InfiniBand and mlx5 counters [lx]; see the limit's own source"
+    )
 
 
 COUNTERS = (
@@ -95,24 +101,27 @@ COUNTERS = (
             "the link dropped and came back: cable, transceiver or switch port"),
     Counter("symbol_error", "ib.symbol_error_per_s", 1.0, Severity.WARN, Action.WATCH,
             "bad signal: cable or transceiver"),
-    Counter("link_error_recovery", "ib.link_error_recovery_per_min", 60.0, Severity.WARN, Action.WATCH,
-            "the link retrains again and again, 50 ms to 2 s of stall each time"),
-    Counter("local_link_integrity_errors", "ib.link_downed", 0.0, Severity.CRITICAL, Action.DRAIN,
-            "more physical errors than the port tolerates"),
-    Counter("excessive_buffer_overrun_errors", "ib.link_downed", 0.0, Severity.CRITICAL, Action.DRAIN,
-            "the link is no longer lossless"),
+    Counter("link_error_recovery", "ib.link_error_recovery_per_min", 60.0, Severity.WARN,
+            Action.WATCH, "the link retrains again and again, 50 ms to 2 s of stall each time"),
+    Counter("local_link_integrity_errors", "ib.local_link_integrity", 0.0, Severity.CRITICAL,
+            Action.DRAIN, "more physical errors than the port tolerates"),
+    Counter("excessive_buffer_overrun_errors", "ib.excessive_buffer_overrun", 0.0,
+            Severity.CRITICAL, Action.DRAIN, "the link is no longer lossless"),
     Counter("port_rcv_errors", "ib.port_rcv_errors_per_s", 1.0, Severity.WARN, Action.WATCH,
             "bad packets arrive on this port"),
     Counter("port_xmit_discards", "ib.port_xmit_discards_per_s", 1.0, Severity.WARN, Action.WATCH,
             "packets dropped: the port was down or congested"),
     Counter("local_ack_timeout_err", "ib.local_ack_timeout_per_s", 1.0, Severity.WARN, Action.WATCH,
             "no acknowledgement: the path, or the remote process died"),
-    Counter("rnr_nak_retry_err", "ib.link_downed", 0.0, Severity.WARN, Action.RESTART_APP,
+    Counter("rnr_nak_retry_err", "ib.rnr_nak_retry", 0.0, Severity.WARN, Action.RESTART_APP,
             "a queue pair died; its job is dead or hangs"),
+    Counter("req_transport_retries_exceeded", "ib.transport_retries_exceeded", 0.0, Severity.WARN,
+            Action.RESTART_APP, "no answer after all retries: a queue pair died, its job with it"),
     Counter("roce_slow_restart", "ib.roce_slow_restart_per_s", 1.0, Severity.WARN, Action.WATCH,
             "RoCE flows restart slowly: loss in the fabric"),
-    Counter("retrans_timeout_events", "ib.local_ack_timeout_per_s", 1.0, Severity.WARN, Action.WATCH,
-            "EFA retransmission time-outs: the remote end or the path"),
+    Counter("retrans_timeout_events", "ib.local_ack_timeout_per_s", 1.0, Severity.WARN,
+            Action.WATCH, "EFA retransmission time-outs: the remote end or the path",
+            "hardware counter of the Linux EFA driver; the limit is that of mlx5: our estimate"),
 )  # fmt: skip
 
 COUNTER_RULES = tuple(
@@ -125,7 +134,7 @@ COUNTER_RULES = tuple(
         action=counter.action,
         next_step="drain; check cable and switch port" if counter.action is Action.DRAIN
         else "compare with the peers; check cable and switch port if it goes on",
-        source="science.md 5 (limit as in NVSentinel)",
+        source=counter.source,
         others="NVS; GCM sum of 12 counters > 0 warn; imbue; CVS",
         example=f"{counter.name} 3 -> 5 in 30 s",
         limits=(counter.limit,),
@@ -150,11 +159,16 @@ def _state(look: Look, device: str, sample: Sample, role: str) -> Iterator[Findi
     state = sample.values.get("state")
     if not isinstance(state, int) or (state == ACTIVE and _up(sample)):
         return
-    text = f"{sample.values.get('state_text', state)}, {sample.values.get('phys_text', 'physical state unknown')}"
+    physical = sample.values.get("phys_text", "physical state unknown")
+    text = f"{sample.values.get('state_text', state)}, {physical}"
     if role == "virtual":
         if sample.values.get("vf_in_use") is True:
             yield VF_DOWN.finding(
-                look, f"{device} is handed to a pod but down ({text})", (text,), device=device, label=device
+                look,
+                f"{device} is handed to a pod but down ({text})",
+                (text,),
+                device=device,
+                label=device,
             )
         return
     if role != COMPUTE:
@@ -169,7 +183,8 @@ def _state(look: Look, device: str, sample: Sample, role: str) -> Iterator[Findi
     others = round(share * look.peers.nodes)
     yield DOWN.finding(
         look, f"{device} is not active: {text}",
-        (f"{text}; active on {others} of {look.peers.nodes} nodes of the role",), device=device, label=device,
+        (f"{text}; active on {others} of {look.peers.nodes} nodes of the role",),
+        device=device, label=device,
         severity=Severity.CRITICAL if look.peers.nodes > 1 else Severity.WARN,
         action=Action.DRAIN if look.peers.nodes > 1 else Action.WATCH,
     )  # fmt: skip
@@ -202,7 +217,7 @@ def _counters(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
     if full:
         names = ", ".join(sorted(full))
         yield SATURATED.finding(
-            look, f"{device}: {names} saturated, its rate is unknown", 
+            look, f"{device}: {names} saturated, its rate is unknown",
             tuple(f"{name} {sample.values.get(name)}" for name in sorted(full)),
             device=device, label=device,
         )  # fmt: skip

@@ -1,4 +1,4 @@
-"""GPU memory: uncorrected ECC, row remapping, and the driver's own recovery advice."""
+"""GPU memory: ECC errors, row remapping, and the driver's own recovery advice."""
 
 from __future__ import annotations
 
@@ -15,11 +15,24 @@ UNCORRECTED = Rule(
     cause="HBM or SRAM gave wrong data that ECC could not repair",
     action=Action.RESET_GPU,
     next_step="drain, reset the GPU; RMA if remapping fails or the errors return",
-    source="anchors.md 2b: > 0 is an error everywhere; science.md 3 (Xid 48)",
+    source="NVML volatile ECC counters [nvml]; as Xid 48 in the catalogue [xid]",
     others="GCM, AzHC, OCI, DCGM, CCH, SCK: > 0 error",
     example="ecc_uncorrected_volatile 2, +1 in the last 30 s",
     limits=("ecc.uncorrected_volatile",),
     hard=True,
+)
+CORRECTED = Rule(
+    id="ecc.corrected",
+    title="Corrected memory errors come fast",
+    severity=Severity.INFO,
+    reads="rise of ecc_corrected_volatile of each GPU",
+    cause="memory cells or HBM links wear out; ECC repairs them so far",
+    action=Action.WATCH,
+    next_step="watch the rate; reset the GPU at the next drain; field diagnostic if it grows",
+    source="NVML volatile ECC counters [nvml]; the limits are our estimate, not measured",
+    others="as total: SCK 10 M, AzHC 20 M, GCM 50 M",
+    example="ecc_corrected_volatile +530000 in 30 s",
+    limits=("ecc.corrected_per_h", "ecc.corrected_storm_per_s"),
 )
 PENDING = Rule(
     id="remap.pending",
@@ -28,8 +41,9 @@ PENDING = Rule(
     reads="remap_pending of each GPU",
     cause="a memory row failed and will be replaced by a spare one at the next reset",
     action=Action.RESET_GPU,
-    next_step="reset the GPU when its work is done (drain, then nvidia-smi -r); running work is safe",
-    source="NVML row remapping; science.md 3: reset when convenient, running work unaffected",
+    next_step="reset the GPU when its work is done (drain, then nvidia-smi -r); running work is "
+    "safe",
+    source="NVML row remapping [nvml][gpud]: reset when convenient, running work unaffected",
     others="APL warns; GCM, gpud, OCI, AzHC, DCGM, NVS, SCK: warn or error",
     example="remap_pending true, remap_uncorrectable 1",
     hard=True,
@@ -42,7 +56,8 @@ FAILURE = Rule(
     cause="no spare row is left in the bank, or a remapped row failed again",
     action=Action.REPLACE,
     next_step="drain; run the field diagnostic; RMA candidate",
-    source="NVML row remapping; science.md 3: failure = RMA candidate after field diagnostic",
+    source="NVML row remapping [nvml][gpud]: failure is an RMA candidate after the field "
+    "diagnostic",
     others="gpud hardware inspection; OCI terminate",
     example="remap_failure true, remap_uncorrectable 9",
     hard=True,
@@ -55,7 +70,7 @@ ROWS_USED = Rule(
     cause="many rows failed; the next failure cannot be repaired",
     action=Action.REPLACE,
     next_step="drain and RMA",
-    source="science.md 3: 512 spare rows in total [dcgm]",
+    source="512 spare rows in total [dcgm][srv]",
     others="DCGM, SCK >= 512",
     example="remap_uncorrectable 512",
     limits=("remap.rows_total",),
@@ -69,20 +84,25 @@ RECOVERY = Rule(
     cause="the driver met a fault that only this action clears",
     action=Action.RESET_GPU,
     next_step="do what it says, after draining",
-    source="nvml.h NVML_FI_DEV_GET_GPU_RECOVERY_ACTION; science.md 0.5: prefer it to any table",
+    source="nvml.h NVML_FI_DEV_GET_GPU_RECOVERY_ACTION [nvml]: the driver's word beats any table",
     others="DCGM, CCH (3 warn; 1, 2, 4 error), NVS",
     example="recovery action 2 (node reboot)",
     hard=True,
 )
-RULES = (UNCORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
+RULES = (UNCORRECTED, CORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
+
+HOUR_S = 3600.0
 
 RECOVERY_ACTIONS = {
     1: ("GPU reset", Action.RESET_GPU, "drain, then nvidia-smi -r -i GPU"),
     2: ("node reboot", Action.REBOOT, "drain, then reboot the node"),
     3: ("drain P2P", Action.WATCH, "stop peer-to-peer users of this GPU; reset when they are gone"),
-    4: ("drain and reset", Action.DRAIN, "reduced capacity, running work is safe: drain, then reset the GPU"),
+    4: (
+        "drain and reset", Action.DRAIN,
+        "reduced capacity, running work is safe: drain, then reset the GPU",
+    ),
     5: ("recover IMEX", Action.RESTART_SERVICE, "restart the IMEX domain of this rack"),
-}
+}  # fmt: skip
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -90,6 +110,7 @@ def check(look: Look) -> Iterator[Finding]:
     for device, sample in look.facts.devices("ecc"):
         label = look.facts.gpu_label(device)
         yield from _uncorrected(look, device, label, sample)
+        yield from _corrected(look, device, label)
         yield from _remap(look, device, label, sample)
         yield from _recovery(look, device, label, sample)
 
@@ -107,6 +128,25 @@ def _uncorrected(look: Look, device: str, label: str, sample: Sample) -> Iterato
         (f"ecc_uncorrected_volatile {number}{recent}",),
         device=device, label=label, value=number, limit=limit,
     )  # fmt: skip
+
+
+def _corrected(look: Look, device: str, label: str) -> Iterator[Finding]:
+    """By rate: a total says nothing, some cards count for years. A storm precedes failure."""
+    rates = look.facts.rates.get(("ecc", device))
+    per_s = rates.per_s("ecc_corrected_volatile") if rates else None
+    if rates is None or per_s is None or "ecc_corrected_volatile" in rates.reset:
+        return
+    hourly, storm = (look.rules.limit(name) for name in CORRECTED.limits)
+    grave = per_s > storm.value
+    if grave or per_s * HOUR_S > hourly.value:
+        grown = rates.deltas["ecc_corrected_volatile"]
+        text = f"{per_s:.0f}/s" if grave else f"{per_s * HOUR_S:.0f} an hour"
+        yield CORRECTED.finding(
+            look, f"{label}: corrected memory errors: {text}",
+            (f"ecc_corrected_volatile +{grown:.0f} in {rates.elapsed_s:.0f} s",),
+            device=device, label=label, value=round(per_s if grave else per_s * HOUR_S, 1),
+            limit=storm if grave else hourly, severity=Severity.WARN if grave else None,
+        )  # fmt: skip
 
 
 def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
@@ -134,7 +174,8 @@ def _recovery(look: Look, device: str, label: str, sample: Sample) -> Iterator[F
     code = sample.values.get("recovery_action")
     if not isinstance(code, int) or code == 0:
         return
-    name, action, step = RECOVERY_ACTIONS.get(code, (f"code {code}", Action.DRAIN, RECOVERY.next_step))
+    unknown = (f"code {code}", Action.DRAIN, RECOVERY.next_step)
+    name, action, step = RECOVERY_ACTIONS.get(code, unknown)
     yield RECOVERY.finding(
         look, f"{label}: the driver asks for: {name}", (f"recovery action {code} ({name})",),
         device=device, label=label, value=code, action=action, next_step=step,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from probes.checks.rule import Look, Rule
-from probes.event import Action, Finding, Severity
+from probes.event import Action, Finding, Sample, Severity
 
 WRONG = Rule(
     id="nccl.wrong",
@@ -15,9 +15,10 @@ WRONG = Rule(
     cause="a GPU, link or NIC corrupts data without noticing",
     action=Action.DRAIN,
     next_step="drain; run the field diagnostic on each GPU of the node",
-    source="nccl-tests: exit status and #wrong; science.md 6",
+    source="nccl-tests: exit status and #wrong [nct]",
     others="all who run nccl-tests",
     example="#wrong 128 at 1 GiB",
+    limits=("nccl.wrong",),
     hard=True,
 )
 SLOW = Rule(
@@ -27,8 +28,9 @@ SLOW = Rule(
     reads="busbw at the best size against hardware.yaml",
     cause="an NVLink, a slow GPU, or NVLS not used",
     action=Action.DRAIN,
-    next_step="compare with peers of the same product; look at nvlink and thermal findings; test again",
-    source="science.md 2: site floors in use [az]; 90 % of it as nccl-tests itself passes",
+    next_step="compare with peers of the same product; look at nvlink and thermal findings; test "
+    "again",
+    source="floors in use at Azure [az]; 90 % of them, as nccl-tests itself passes [nct]",
     others="AzHC, OCI, CHS, SOP",
     example="busbw 212 GB/s of 460 expected for H100 SXM with 8 ranks",
     limits=("nccl.floor_share",),
@@ -47,29 +49,31 @@ def check(look: Look) -> Iterator[Finding]:
         for _, sample in look.facts.devices("nccl")
         if isinstance(sample.values.get("wrong", 0), int)
     )
-    if wrong > 0 or summary.values.get("wrong", 0):
+    total = summary.values.get("wrong", 0)
+    wrong = max(wrong, total if isinstance(total, int) else 0)
+    limit = look.rules.limit("nccl.wrong")
+    if wrong > limit.value:
         yield WRONG.finding(
-            look, "the all-reduce gave wrong data", (f"#wrong {wrong or summary.values.get('wrong')}",)
+            look, "the all-reduce gave wrong data", (f"#wrong {wrong}",), value=wrong, limit=limit
         )
-    yield from _slow(look)
+    yield from _slow(look, summary)
 
 
-def _slow(look: Look) -> Iterator[Finding]:
-    values = look.facts.get("nccl", "summary").values  # type: ignore[union-attr]
+def _slow(look: Look, summary: Sample) -> Iterator[Finding]:
+    values = summary.values
     busbw, ranks = values.get("busbw_max_gb_s"), values.get("ranks")
     if values.get("engine") == "torch-gloo" or ranks != FULL_NODE:
         return
-    device_id = next(
-        (s.values["pci_device_id"] for _, s in look.facts.devices("inventory") if "pci_device_id" in s.values),
-        None,
-    )
-    product = look.rules.product(str(device_id) if device_id else None, look.facts.node.hardware)
-    if product is None or product.allreduce_floor_gb_s is None or not isinstance(busbw, int | float):
+    ids = (s.values.get("pci_device_id") for _, s in look.facts.devices("inventory"))
+    device_id = next((str(value) for value in ids if value), None)
+    product = look.rules.product(device_id, look.facts.node.hardware)
+    floor = None if product is None else product.allreduce_floor_gb_s
+    if product is None or floor is None or not isinstance(busbw, int | float):
         return
     share = look.rules.limit("nccl.floor_share")
-    if busbw < share.value * product.allreduce_floor_gb_s:
+    if busbw < share.value * floor:
         yield SLOW.finding(
-            look, f"busbw {busbw:.0f} GB/s, {product.name} should reach {product.allreduce_floor_gb_s:.0f}",
+            look, f"busbw {busbw:.0f} GB/s, {product.name} should reach {floor:.0f}",
             (f"busbw {busbw:.1f} GB/s at the best size, {ranks} ranks, {values.get('engine')}",),
             value=float(busbw), limit=share, severity=Severity.WARN,
             source=f"hardware.yaml {product.name}: {product.source}",

@@ -16,7 +16,7 @@ TALK = {
         cause="node down, network, or sshd gone",
         action=Action.WATCH,
         next_step="ping it, then look at its BMC and the scheduler's view",
-        source="design 4: unreachable is unknown, never ok",
+        source="our rule: unreachable is unknown, never ok",
         others="GCM, imbue, CVS",
         example="connection refused on port 22",
     ),
@@ -28,7 +28,7 @@ TALK = {
         cause="key, account or site policy",
         action=Action.FIX_CONFIG,
         next_step="log in by hand once: ssh -v NODE",
-        source="design 4",
+        source="our rule: a node that was not read is unknown, never ok",
         others="-",
         example="permission denied (publickey)",
     ),
@@ -40,7 +40,8 @@ TALK = {
         cause="reinstalled node, address reuse, or an attack",
         action=Action.FIX_CONFIG,
         next_step="compare the fingerprint out of band, then remove the old entry by hand",
-        source="design 7: host key policy strict",
+        source="our rule: a changed host key is never accepted, as ssh does with "
+        "StrictHostKeyChecking",
         others="-",
         example="ED25519 key differs from known_hosts:41",
     ),
@@ -52,7 +53,7 @@ TALK = {
         cause="minimal image",
         action=Action.FIX_CONFIG,
         next_step="install python3 (3.6 or newer), or set `python:` in the inventory",
-        source="design 3",
+        source="our rule: a node that was not read is unknown, never ok",
         others="-",
         example="no python3 of 3.6 or newer found",
     ),
@@ -64,7 +65,7 @@ TALK = {
         cause="swapping, I/O stall, hung home directory",
         action=Action.WATCH,
         next_step="look at its console; check memory and file systems",
-        source="design 4: hung is unknown, never ok",
+        source="our rule: hung is unknown, never ok",
         others="NVS #1576",
         example="no frame for 30 s, though the connection is alive",
     ),
@@ -76,7 +77,7 @@ TALK = {
         cause="slow node or network",
         action=Action.WATCH,
         next_step="wait for the next answer; look at its load",
-        source="design 4: older than three intervals is stale",
+        source="our estimate, not measured: older than three intervals is stale",
         others="-",
         example="no frame for 8 s",
         limits=("stale.intervals",),
@@ -89,8 +90,9 @@ PROBE_FAILED = Rule(
     reads="error frames of the agent",
     cause="missing right, unexpected format, or a fault of the probe",
     action=Action.WATCH,
-    next_step="what this probe reads is not known for this node; run it with sudo, or report the text",
-    source="design 4: absent is not ok",
+    next_step="what this probe reads is not known for this node; run it with sudo, or report the "
+    "text",
+    source="our rule: absent is not ok",
     others="-",
     example="infiniband: PermissionError",
 )
@@ -102,7 +104,7 @@ SKEW = Rule(
     cause="no time synchronisation",
     action=Action.RESTART_SERVICE,
     next_step="check chrony or ntp on the node (or here); munge and Slurm fail when clocks differ",
-    source="anchors.md 2i: fleet spread > 30 s warns (PRI); munge fails at skew",
+    source="PRI warns at a spread of 30 s in the fleet; munge refuses skewed clocks",
     others="PRI 30 s, EKS",
     example="wall clock 73 s behind",
     limits=("host.wall_skew_s",),
@@ -115,8 +117,8 @@ DSTATE = Rule(
     cause="the driver hangs",
     action=Action.DRAIN,
     next_step="drain; save the kernel log; reboot (they cannot be killed)",
-    source="anchors.md 2h: gpud reboots if nvidia; GCM > 300 s error",
-    others="gpud, GCM",
+    source="gpud asks for a reboot when stuck processes wait for NVIDIA; at once: our estimate",
+    others="gpud after 5 checks; GCM after 300 s: error",
     example="6 processes in D state inside the driver",
 )
 RULES = (*TALK.values(), PROBE_FAILED, SKEW, DSTATE)
@@ -157,6 +159,7 @@ def _clock(look: Look) -> Iterator[Finding]:
     if isinstance(skew, int | float) and abs(skew) > limit.value:
         way = "ahead" if skew > 0 else "behind"
         yield SKEW.finding(
-            look, f"clock {abs(skew):.0f} s {way} of the bastion", (f"wall clock {abs(skew):.1f} s {way}",),
+            look, f"clock {abs(skew):.0f} s {way} of the bastion",
+            (f"wall clock {abs(skew):.1f} s {way}",),
             value=skew, limit=limit,
         )  # fmt: skip

@@ -17,7 +17,8 @@ DOWN = Rule(
     cause="link training failed: GPU, baseboard, NVSwitch or bridge",
     action=Action.DRAIN,
     next_step="drain, reset the GPUs or reboot; if it returns, field diagnostic of GPU and switch",
-    source="anchors.md 2f: any inactive link is an error; by-design counts from siblings and hardware.yaml",
+    source="inactive by design is what the siblings or hardware.yaml say; else an error, as "
+    "elsewhere",
     others="GCM, OCI, SCK, gpud, AzHC, NVHV, imbue: error",
     example="GPU3: link 11 down, 17 of 18 up; its 7 siblings have 18",
 )
@@ -29,7 +30,8 @@ SLOW = Rule(
     cause="the link trained at a lower rate: signal integrity",
     action=Action.RESET_GPU,
     next_step="reset the GPU to retrain; if it returns, check baseboard or bridge",
-    source="science.md 2: NVML reports the signalling rate; alarm on any link below its siblings",
+    source="NVML's common link speed is the signalling rate [nvml]; siblings as measure: our "
+    "estimate",
     others="OCI: speed by model, reboot",
     example="link 7 at 19.92 GB/s, siblings at 26.56 GB/s",
     limits=("nvlink.speed_below_siblings",),
@@ -42,7 +44,7 @@ ERRORS = Rule(
     cause="marginal signal on the link",
     action=Action.WATCH,
     next_step="watch the rate; reset the GPU if it goes on, then field diagnostic",
-    source="science.md 4: DCGM fails on any replay or recovery, CRC > 100/s; as rate, not total",
+    source="hardware limits of DCGM [dcgm]; as growth, not as total",
     others="DCGM fail; GCM > 0; CCH effective BER > 1e-6",
     example="link 4: +37 CRC errors, +2 recoveries in 30 s",
     limits=("nvlink.error_increment", "nvlink.crc_per_s"),
@@ -54,8 +56,9 @@ FABRIC = Rule(
     reads="fabric state of each GPU (2 in progress, 3 completed)",
     cause="Fabric Manager failed, is absent, or its version differs from the driver",
     action=Action.RESTART_SERVICE,
-    next_step="check nvidia-fabricmanager and its version against the driver; restart it; then reboot",
-    source="nvml.h fabric state; science.md 4; CUDA start-up fails with error 802 until it completes",
+    next_step="check nvidia-fabricmanager and its version against the driver; restart it; then "
+    "reboot",
+    source="nvml.h fabric state [nvml]; CUDA start-up fails with error 802 until it completes",
     others="OCI, gpud, SCK: not completed is an error",
     example="fabric state 2 (in progress) on 8 of 8 GPUs",
 )
@@ -106,7 +109,10 @@ def _all_down(look: Look, states: dict[str, dict[int, bool]]) -> Iterator[Findin
     links = len(next(iter(known.values())))
     yield DOWN.finding(
         look, f"no NVLink is up on any of {len(known)} GPUs",
-        (f"0 of {links} links up on each of {len(known)} GPUs; {product.name} has {product.nvlink_links}",),
+        (
+            f"0 of {links} links up on each of {len(known)} GPUs; "
+            f"{product.name} has {product.nvlink_links}",
+        ),
         cause="Fabric Manager or NVSwitch is down, or the baseboard lost power",
         next_step="drain; check nvidia-fabricmanager and SXid lines; reboot",
         source=product.source,
@@ -140,7 +146,9 @@ def _slow(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
     if not slow:
         return
     label = look.facts.gpu_label(device)
-    text = ", ".join(f"link {number} at {rate / 1000:.2f} GB/s" for number, rate in sorted(slow.items()))
+    text = ", ".join(
+        f"link {number} at {rate / 1000:.2f} GB/s" for number, rate in sorted(slow.items())
+    )
     yield SLOW.finding(
         look, f"{label}: {text}, siblings at {usual / 1000:.2f} GB/s", (text,),
         device=device, label=label, value=min(slow.values()) / usual, limit=limit,
@@ -159,7 +167,9 @@ def _errors(look: Look, device: str) -> Iterator[Finding]:
     if not grown:
         return
     label = look.facts.gpu_label(device)
-    text = ", ".join(f"{name.replace('_', ' ')} +{delta:.0f}" for name, delta in sorted(grown.items())[:6])
+    text = ", ".join(
+        f"{name.replace('_', ' ')} +{delta:.0f}" for name, delta in sorted(grown.items())[:6]
+    )
     crc = max((delta for name, delta in grown.items() if name.endswith("_crc")), default=0.0)
     limit = look.rules.limit("nvlink.crc_per_s")
     grave = crc / rates.elapsed_s > limit.value
@@ -180,10 +190,13 @@ def _fabric(look: Look, samples: dict[str, Sample]) -> Iterator[Finding]:
         if state == 3 and samples[device].values.get("fabric_status", 0) != 0
     ]  # fmt: skip
     if waiting:
-        word = "not started" if states[waiting[0]] == 1 else "in progress"
+        number = states[waiting[0]]
+        word = "not started" if number == 1 else "in progress"
         yield FABRIC.finding(
-            look, f"{len(waiting)} GPUs wait for the NVLink fabric (state {word}); CUDA fails with error 802",
-            (f"fabric state {states[waiting[0]]} ({word}) on {len(waiting)} of {len(samples)} GPUs",),
+            look,
+            f"{len(waiting)} GPUs wait for the NVLink fabric (state {word}); "
+            "CUDA fails with error 802",
+            (f"fabric state {number} ({word}) on {len(waiting)} of {len(samples)} GPUs",),
         )  # fmt: skip
     if failed:
         code = samples[failed[0]].values["fabric_status"]

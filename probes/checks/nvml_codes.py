@@ -1,4 +1,4 @@
-"""NVML return codes as sentences for the operator (science.md 4; nvml.h API 13)."""
+"""NVML return codes as sentences for the operator (nvml.h, API 13)."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ class Code(NamedTuple):
     say: str
 
 
-SOURCE = "nvml.h nvmlReturn_t; science.md 4"
+SOURCE = "nvml.h nvmlReturn_t [nvml]; what to do is our wording"
 
 NVML_CODES = {
     3: Code("not supported", "feature absent here; not an error"),
-    4: Code("no permission", "no right to read it; run the probe with sudo, or check cgroup and MIG rights"),
+    4: Code(
+        "no permission",
+        "no right to read it; run the probe with sudo, or check cgroup and MIG rights",
+    ),
     6: Code("not found", "no sample yet"),
     8: Code("insufficient power", "external power missing: cabling"),
     9: Code("driver not loaded", "the node has no working driver"),
@@ -34,7 +37,9 @@ NVML_CODES = {
     ),
     19: Code("in use", "busy; tried again next pass"),
     21: Code("no data", "no sample yet"),
-    25: Code("argument version mismatch", "old driver or library: this reading does not exist there"),
+    25: Code(
+        "argument version mismatch", "old driver or library: this reading does not exist there"
+    ),
     27: Code("not ready", "not ready; tried again next pass"),
     999: Code("unknown error", "often a half-dead GPU: look for an Xid"),
 }

@@ -1,12 +1,15 @@
-"""Throttling by heat and by the power brake: share of time where the card counts it, bits otherwise.
+"""Throttling by heat and by the power brake, and how near a GPU is to it.
 
-The SW power cap (0x4) at full load is how a GPU runs at its TDP, and the idle bit (0x1) is idleness:
-neither is a finding (science.md 1.4).
+Where the card counts the time in slowdown its share is judged, the reason bits otherwise. The SW
+power cap (0x4) at full load is how a GPU runs at its TDP, and the idle bit (0x1) is idleness:
+neither is a finding.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+
+from msgspec import structs
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
@@ -23,8 +26,10 @@ THERMAL = Rule(
     reads="clocks event reasons 0x40 and NVML field 270 (time in HW thermal slowdown)",
     cause="cooling: fan, filter, heat sink, coolant or inlet air",
     action=Action.WATCH,
-    next_step="check fans, coolant and inlet temperature; drain if it stays, the whole job waits for it",
-    source="science.md 10: bit 0x40 for > 1 % of time warn, > 10 % critical (guess); field 270 nvml.h",
+    next_step="check fans, coolant and inlet temperature; drain if it stays, the whole job waits "
+    "for it",
+    source="reason bit 0x40 and field 270 of nvml.h [nvml]; the limits are our estimate, not "
+    "measured",
     others="CCH mask 0xE8 error; gpud 0.6 events/min; canonical each bit 5 min warn",
     example="reasons 0x40, 34 % of the last 2 s, 91 °C, 1.20 of 1.98 GHz",
     limits=("thermal.hw_share_warn", "thermal.hw_share_critical"),
@@ -36,8 +41,10 @@ BRAKE = Rule(
     reads="clocks event reasons 0x80 and NVML field 271 (time in power brake slowdown)",
     cause="a power supply or the rack's power asks the node to draw less; a PSU may have failed",
     action=Action.WATCH,
-    next_step="check PSUs, rack power and the BMC's event log; all GPUs of a node together point to its PSU",
-    source="science.md 10: bit 0x80 as 0x40; anchors.md 7 case 6: 36 h unseen on 9 of 288 nodes",
+    next_step="check PSUs, rack power and the BMC's event log; all GPUs of a node together point "
+    "to its PSU",
+    source="reason bit 0x80, field 271 [nvml]; NVIDIA/NVSentinel issue 1666: 36 h unseen on 9 "
+    "nodes",
     others="NVS: 3 polls in a row",
     example="reasons 0x80 on 8 of 8 GPUs",
     limits=("thermal.hw_share_warn", "thermal.hw_share_critical"),
@@ -50,10 +57,11 @@ SW = Rule(
     cause="temperature near the limit: cooling or inlet air",
     action=Action.WATCH,
     next_step="check fans, coolant and inlet temperature",
-    source="science.md 4: reason bit 0x20; limits as thermal.hw_slowdown",
+    source="reason bit 0x20 and field 269 of nvml.h [nvml]; the limit is our estimate, not "
+    "measured",
     others="CCH mask 0xE8 error",
     example="reasons 0x20, 12 % of the last 2 s",
-    limits=("thermal.hw_share_warn",),
+    limits=("thermal.sw_share_warn",),
 )
 HOT = Rule(
     id="thermal.margin",
@@ -63,18 +71,32 @@ HOT = Rule(
     cause="cooling: fan, filter, heat sink, coolant or inlet air",
     action=Action.WATCH,
     next_step="check fans, coolant and inlet temperature before it slows down",
-    source="science.md 10: margin <= 0 warn; read from the device, never hard-coded",
+    source="thermal margin of nvml.h [nvml]: the device's own figure, never hard-coded",
     others="NVS: below the slowdown offset error",
     example="87 °C, margin 0 °C",
     limits=("thermal.margin_c",),
 )
-RULES = (THERMAL, BRAKE, SW, HOT)
+MEMORY = Rule(
+    id="thermal.memory",
+    title="GPU memory is at its highest operating temperature",
+    severity=Severity.WARN,
+    reads="mem_temp_c: NVML field 82, against hardware.yaml",
+    cause="cooling: HBM may throttle while the core is cool",
+    action=Action.WATCH,
+    next_step="check fans, coolant and inlet temperature; compare with the node's other GPUs",
+    source="memory temperature of nvml.h [nvml]; highest operating value of the product",
+    others="SCK 95 °C for H100; gpud: the value NVML names",
+    example="memory 96 °C of 95 °C, core 71 °C",
+    limits=("thermal.mem_temp_c",),
+)
+RULES = (THERMAL, BRAKE, SW, HOT, MEMORY)
 
 KINDS = (
     (THERMAL, HW_THERMAL, "thermal_hw_ns", "HW thermal slowdown"),
     (BRAKE, POWER_BRAKE, "power_brake_ns", "power brake slowdown"),
     (SW, SW_THERMAL, "thermal_sw_ns", "SW thermal slowdown"),
 )
+"""Rule, reason bit, time counter, name. The first limit of the rule is its share of time."""
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -99,8 +121,10 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
     label = look.facts.gpu_label(device)
     slowed = False
     for rule, bit, counter, name in KINDS:
-        share = _share(look, device, sample, bit, counter)
-        if share is None or (rule is SW and slowed):  # the driver's own slowdown follows the hardware's
+        share = _share(look, device, sample, rule, bit, counter)
+        if share is None or (
+            rule is SW and slowed
+        ):  # the driver's own slowdown follows the hardware's
             continue
         slowed = True
         yield _slowdown(look, rule, device, label, sample, share, name)
@@ -112,15 +136,34 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
             (f"{_temp(sample)}, margin {margin:g} °C",),
             device=device, label=label, value=margin, limit=limit,
         )  # fmt: skip
+    yield from _memory(look, device, label, sample)
 
 
-def _share(look: Look, device: str, sample: Sample, bit: int, counter: str) -> float | None:
+def _memory(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    """The product's own figure, else the general one."""
+    temp = sample.values.get("mem_temp_c")
+    limit = look.rules.limit("thermal.mem_temp_c")
+    device_id = look.facts.value("inventory", device, "pci_device_id")
+    product = look.rules.product(None if device_id is None else str(device_id))
+    if product is not None and product.mem_temp_max_c is not None:
+        limit = structs.replace(limit, value=product.mem_temp_max_c, source=product.source)
+    if isinstance(temp, int | float) and temp >= limit.value:
+        text = f"memory {temp:g} °C of {limit.value:g} °C"
+        yield MEMORY.finding(
+            look, f"{label}: {text}", (f"{text}, core {_temp(sample)}",),
+            device=device, label=label, value=temp, limit=limit,
+        )  # fmt: skip
+
+
+def _share(
+    look: Look, device: str, sample: Sample, rule: Rule, bit: int, counter: str
+) -> float | None:
     """Share of time in this reason; None when it is below the limit or absent.
 
     A card without the time counter only shows the moment: its bit counts as the warn share, so that
     one moment is never critical.
     """
-    warn = look.rules.limit("thermal.hw_share_warn").value
+    warn = look.rules.limit(rule.limits[0]).value
     rates = look.facts.rates.get(("gpu", device))
     spent_ns = rates.deltas.get(counter) if rates else None
     if rates is not None and spent_ns is not None:
@@ -134,14 +177,14 @@ def _slowdown(
     look: Look, rule: Rule, device: str, label: str, sample: Sample, share: float, name: str
 ) -> Finding:
     critical = look.rules.limit("thermal.hw_share_critical")
-    warn = look.rules.limit("thermal.hw_share_warn")
+    warn = look.rules.limit(rule.limits[0])
     measured = share > warn.value
     grave = share > critical.value and rule is not SW and _far_below(sample)
     text = f"{share:.0%} of the time" if measured else "at this moment"
-    clocks = _clocks(sample)
+    clocks, bits = _clocks(sample), hex(int(sample.values.get("reasons", 0)))
     return rule.finding(
         look, f"{label}: {name} {text}{', ' + clocks if clocks else ''}",
-        (f"reasons {hex(int(sample.values.get('reasons', 0)))}, {name} {text}, {_temp(sample)}, {clocks}",),
+        (f"reasons {bits}, {name} {text}, {_temp(sample)}, {clocks}",),
         device=device, label=label, value=round(share, 3) if measured else None,
         limit=critical if grave else warn, severity=Severity.CRITICAL if grave else Severity.WARN,
         action=Action.DRAIN if grave else None,

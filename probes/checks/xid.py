@@ -1,20 +1,21 @@
 """Xids of the kernel log: one finding per GPU and root cause, with the lines as evidence.
 
-An Xid is an event in a burst (science.md 3): the root is the Xid that explains most, the others are
-consequences. Xid 154 carries the driver's own recovery advice and overrides ours.
+An Xid is an event in a burst, as NVSentinel sees it: the root is the Xid that explains most, the
+others are consequences. Xid 154 carries the driver's own recovery advice and overrides ours.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from msgspec import structs
+
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Severity
 from probes.kernel_lines import Burst, KernelEvent, bursts, parse, unique
 from probes.rules import XidMeaning
 
-OLD_S = 24 * 3600.0
-"""An Xid older than a day is history unless the hardware still shows trouble (AzHC looks 2 h back)."""
+HOUR_S = 3600.0
 
 XID = Rule(
     id="xid",
@@ -24,10 +25,11 @@ XID = Rule(
     cause="see the table: gpuconsole explain xid:CODE",
     action=Action.WATCH,
     next_step="gpuconsole explain xid:CODE",
-    source="NVIDIA Xid catalogue; science.md 3",
-    others="anchors.md 2c: policies differ widely",
-    example="NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
-    limits=("xid.burst_gap_s", "xid.bursts_suspect"),
+    source="NVIDIA Xid catalogue [xid]; names of the driver [okm]",
+    others="GCM, AzHC, CCH, EKS, DCGM, gpud, imbue, OCI, NVS: policies differ, see each xid:CODE",
+    example="NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off "
+    "the bus.",
+    limits=("xid.burst_gap_s", "xid.bursts_suspect", "xid.coalesce_s", "xid.old_h"),
     hard=True,
 )
 SXID = Rule(
@@ -38,7 +40,7 @@ SXID = Rule(
     cause="NVSwitch or one of its links; beside an Xid 74 or 79 a consequence of that",
     action=Action.REBOOT,
     next_step="drain; save the kernel log; reboot; RMA the baseboard if it returns",
-    source="science.md 3: trust the severity word of the line",
+    source="driver source [okm]: the line carries its severity word; codes as in gpud",
     others="gpud, NVS, SCK, DCGM: fatal error, non-fatal warn",
     example="nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
     hard=True,
@@ -51,7 +53,7 @@ INIT = Rule(
     cause="dead or half-dead card, or firmware that does not start",
     action=Action.DRAIN,
     next_step="drain; power-cycle; reseat or RMA if it returns",
-    source="science.md 3.1",
+    source="kernel log patterns of gpud",
     others="gpud",
     example="NVRM: GPU 0000:52:00.0: RmInitAdapter failed! (0x62:0xffff:2477)",
     hard=True,
@@ -64,7 +66,7 @@ UNREADABLE = Rule(
     cause="kernel.dmesg_restrict=1 and no root",
     action=Action.FIX_CONFIG,
     next_step="set `become: sudo -n` for this group, or kernel.dmesg_restrict=0 on the nodes",
-    source="design 3: absent with a hint, never 'no Xid'",
+    source="Linux kernel.dmesg_restrict; a log that was not read is never 'no Xid'",
     others="-",
     example="dmesg: read kernel buffer failed: Operation not permitted",
 )
@@ -76,9 +78,10 @@ MLX5 = Rule(
     cause="adapter firmware, transceiver or cable",
     action=Action.WATCH,
     next_step="check cable and transceiver; reset or replace the adapter if it repeats",
-    source="science.md 3.1 (NVSentinel patterns); ACCESS_REG lines are noise of counter readers",
+    source="syslog patterns of NVSentinel [nvsent]; ACCESS_REG lines are noise of counter readers",
     others="NVS, gpud",
-    example="mlx5_core 0000:ab:00.0: Port module event[error]: module 0, Cable error, High Temperature",
+    example="mlx5_core 0000:ab:00.0: Port module event[error]: module 0, Cable error, High "
+    "Temperature",
 )
 RULES = (XID, SXID, INIT, UNREADABLE, MLX5)
 
@@ -118,9 +121,9 @@ def _events(look: Look) -> list[KernelEvent]:
             continue
         mono = row.get("mono")
         if isinstance(mono, int | float) and event.mono is None:
-            event = KernelEvent(**{f: getattr(event, f) for f in event.__struct_fields__} | {"mono": float(mono)})
+            event = structs.replace(event, mono=float(mono))
         found.append(event)
-    return unique(found)
+    return unique(found, look.rules.limit("xid.coalesce_s").value)
 
 
 def _ranks(look: Look) -> dict[int, int]:
@@ -151,8 +154,10 @@ def _xid(look: Look, pci: str, code: int, same: list[Burst]) -> Finding:
     suspect = look.rules.limit("xid.bursts_suspect")
     if len(same) >= suspect.value and meaning and meaning.kind == "app":
         severity = max(severity, Severity.WARN, key=lambda s: s.rank)
-        next_step = f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's owner"
-    old = age is not None and age > OLD_S
+        next_step = (
+            f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's owner"
+        )
+    old = age is not None and age > look.rules.limit("xid.old_h").value * HOUR_S
     if old:
         severity = Severity.INFO
     others = sorted({event.code or 0 for event in burst.events} - {code})
@@ -171,15 +176,14 @@ def _xid(look: Look, pci: str, code: int, same: list[Burst]) -> Finding:
 
 
 def _as_code(finding: Finding, code: int, count: int, *, hard: bool) -> Finding:
-    import msgspec
-
-    return msgspec.structs.replace(finding, rule=f"xid.{code}", count=count, hard=hard)
+    return structs.replace(finding, rule=f"xid.{code}", count=count, hard=hard)
 
 
 def _judged(burst: Burst, meaning: XidMeaning | None) -> tuple[Severity, Action, str, str]:
     """(severity, action, next step, other name): text kinds and 154 refine the table."""
     recovery = next(
-        (str(e.facts["recovery"]).lower() for e in reversed(burst.events) if "recovery" in e.facts), ""
+        (str(e.facts["recovery"]).lower() for e in reversed(burst.events) if "recovery" in e.facts),
+        "",
     )
     if recovery in RECOVERY:
         action, severity = RECOVERY[recovery]
@@ -240,7 +244,8 @@ def _switch(look: Look, events: list[KernelEvent], groups: list[Burst]) -> Itera
         switch = same[0].facts.get("switch", "?")
         yield SXID.finding(
             look, f"NVSwitch {switch}{where}: SXid {code}, {'fatal' if fatal else 'non-fatal'}",
-            tuple(event.text for event in same[:5]), device=pci, label=f"NVSwitch {switch}", value=code,
+            tuple(event.text for event in same[:5]),
+            device=pci, label=f"NVSwitch {switch}", value=code,
             severity=Severity.CRITICAL if fatal else Severity.WARN,
             action=Action.REBOOT if fatal else Action.WATCH,
         )  # fmt: skip
@@ -273,5 +278,6 @@ def _mlx5(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
         times = f" {len(same)} times" if len(same) > 1 else ""
         yield MLX5.finding(
             look, f"{name}: {word}{times}", tuple(e.text for e in same[:5]), device=f"{pci} {what}",
-            label=name, severity=severity, action=Action.DRAIN if severity is Severity.CRITICAL else None,
+            label=name, severity=severity,
+            action=Action.DRAIN if severity is Severity.CRITICAL else None,
         )  # fmt: skip

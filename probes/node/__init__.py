@@ -1,4 +1,4 @@
-"""THE PAYLOAD: what runs on the node. Python 3.6 syntax, stdlib + pynvml (+ psutil if there).
+"""THE PAYLOAD: what runs on the node. Python 3.6 syntax, the standard library and pynvml.
 
 Wire protocol (design 3). The bastion runs one loader command per node, writes the payload header and
 body to its stdin, then control lines. The node answers on stdout.
@@ -7,8 +7,10 @@ Node -> bastion: one line per frame, `MARKER SP JSON LF`; MARKER is random per s
 on stdout is noise. Frame kinds ("k"):
   hello   {"k":"hello","v":1,"host":str,"python":"3.6.15","pid":int,"uid":int,"boot_id":str,
            "boot_wall":float,"wall":float,"mono":float,"kernel":str,"os":str,
-           "caps":[probe names that will run],"missing":{"psutil":"why and what to do"}}
+           "caps":[probe names that will run],"missing":{"kernel_log":"why and what to do"}}
   s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}   one probe tick.
+          "t" is when its readings were complete: rates over two answers are right to a few ms.
+          "at":{device: mono_s} holds devices read more than 50 ms before that (another one hung).
           "d" holds each device that answered; "gone":[device] those that vanished since last tick.
           A device whose call failed carries "nvml_rc":15,"nvml_call":"nvmlDeviceGetTemperature".
           "cut":n says that n rows were left out to stay under the frame cap (256 KiB).
@@ -24,8 +26,9 @@ Bastion -> node, one JSON object per line after the payload (EOF ends agent and 
 
 The config travels with the payload: {"marker":str,"mode":"watch"|"pass","window_s":1.0,
 "fast_s":2.0,"slow_s":30.0,"rare_s":300.0,"root":"/","deadline_s":5.0,"probes":[names] or null}.
-Pass mode: every probe once, after window_s the counter probes (catalog KIND "counter") once more,
-then `end`. A probe that hangs past the deadline is reported hung and does not delay `end`.
+Pass mode: every probe once, window_s after its answer each probe with COUNTERS once more, then
+`end`. A probe that hangs past the deadline is reported hung and does not delay `end`. No frame of a
+pass is left out, however slowly the bastion reads.
 
 Optional in a module: `prepare(ctx)` before hello (quick, no driver call) may fill ctx.missing; a
 "stream" module has `follow(ctx, emit)` for watch mode, where emit(devices, rows) sends.

@@ -9,12 +9,13 @@ import json
 import os
 import signal
 import threading
+import traceback
 
 from probes.node import hello
 from probes.node.context import Context
 from probes.node.frames import Writer
 from probes.node.jobs import Jobs
-from probes.node.workers import Crew, describe
+from probes.node.workers import Crew, describe, grumble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ class Agent:
         """`config` as in probes/node/__init__.py; the bastion has checked it."""
         self.config = config
         self.ctx = Context(str(config["root"]), _number(config["deadline_s"]))
-        self.writer = Writer(str(config["marker"]))
+        one_pass = config["mode"] == "pass"
+        self.writer = Writer(str(config["marker"]), keep_all=one_pass)
         intervals = {name: _number(config[name + "_s"]) for name in ("fast", "slow", "rare")}
-        window_s = _number(config["window_s"]) if config["mode"] == "pass" else None
+        window_s = _number(config["window_s"]) if one_pass else None
         self.crew = Crew(self.ctx, self.writer, intervals, window_s)
         self.jobs = Jobs(self.ctx, self.writer)
         self.ctx.statistics = self._statistics
@@ -55,8 +57,11 @@ class Agent:
         modules, failed = self._modules()
         for module in modules:
             prepare = getattr(module, "prepare", None)
-            if prepare is not None:
-                prepare(self.ctx)
+            try:
+                if prepare is not None:
+                    prepare(self.ctx)
+            except Exception as error:
+                failed.append((module.NAME, describe(error)))
         self.writer.send(hello.hello(self.ctx, [module.NAME for module in modules]))
         for name, text in failed:
             self.crew.error(name, text)
@@ -93,18 +98,18 @@ class Agent:
         if not self.crew.wait(limit_s):
             self.crew.give_up()
         self.writer.send({"k": "end", "t": self.ctx.mono()})
-        self.writer.drain(self.ctx.deadline_s)
+        self.writer.drain(None)  # a slow reader gets all of it; one that left ends us by EOF
         self.leave()
 
     def listen(self, stream: "BinaryIO") -> "None":
         """Obey control lines until stdin ends."""
         while True:
-            line = stream.readline(CONTROL_BYTES)
+            line = _line(stream)
             if not line:
                 return
             if not line.endswith(b"\n"):
                 while line and not line.endswith(b"\n"):
-                    line = stream.readline(CONTROL_BYTES)
+                    line = _line(stream)
                 self.crew.error("agent", "a control line is too long or cut short")
             elif line.strip():
                 self._obey(line)
@@ -147,13 +152,23 @@ def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
         signal.signal(number, _ignore)
     _watch(_leave_on_signal, agent, signals)
     _watch(_leave_when_broken, agent)
+    status = 1
     try:
         agent.start()
         agent.listen(stream)
-    except OSError:
-        pass  # stdin broke instead of ending
+        status = 0
+    except Exception:
+        grumble(traceback.format_exc())  # leaving through os._exit would swallow it
     finally:
-        agent.leave()
+        agent.leave(status)
+
+
+def _line(stream: "BinaryIO") -> "bytes":
+    """A control line, or part of one that is too long; b"" at the end, broken or not."""
+    try:
+        return stream.readline(CONTROL_BYTES)
+    except OSError:
+        return b""
 
 
 def _watch(target: "Callable[..., None]", *args: "object") -> "None":

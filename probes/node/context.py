@@ -75,7 +75,7 @@ class Context:
         clock: "Callable[[], float]" = time.monotonic,
     ) -> "None":
         """`root` is where the node's /sys, /proc, /dev and /run are; `deadline_s` is per call."""
-        self.root = root or "/"
+        self.root = os.fsdecode((root or "/").encode("utf-8"))  # in the C locale of 3.6 too
         self.deadline_s = deadline_s
         self.missing: "dict[str, str]" = {}
         """What is not there -> why and what to do; sent with the hello frame."""
@@ -85,6 +85,7 @@ class Context:
         self._free = threading.Condition()
         self._held: "dict[str, Call]" = {}
         self._current: "dict[int, Call]" = {}
+        self._answered: "dict[int, dict[str, float]]" = {}
         self._abandoned: "set[int]" = set()
         self._refused: "set[int]" = set()
         self._memory: "dict[str, dict[str, object]]" = {}
@@ -200,12 +201,18 @@ class Context:
             if self._held.get(call.device) is call:
                 del self._held[call.device]
             self.begin(call.thread)
+            self._answered.setdefault(call.thread, {})[call.device] = self._clock()
             self._free.notify_all()
 
     def tick(self, thread: "int") -> "None":
-        """This thread begins a tick: nothing has been refused to it yet."""
+        """This thread begins a tick: nothing has been refused to it or answered yet."""
         self._refused.discard(thread)
+        self._answered[thread] = {}
         self.begin(thread)
+
+    def answered(self, thread: "int") -> "dict[str, float]":
+        """When each device's last call of this thread's tick returned, in mono seconds."""
+        return self._answered.get(thread, {})
 
     def refused(self, thread: "int") -> "bool":
         """Whether a call of this thread was refused in this tick: its answer is not complete."""
@@ -229,6 +236,7 @@ class Context:
         with self._free:
             self._abandoned.discard(thread)
             self._refused.discard(thread)
+            self._answered.pop(thread, None)
             self.end(thread)
 
     def current(self, thread: "int") -> "Call | None":
@@ -237,7 +245,8 @@ class Context:
 
     def holds(self, call: "Call") -> "bool":
         """Whether a second call like this one would be refused rather than stacked."""
-        return self._held.get(call.device) is call
+        holder = self._held.get(call.device)
+        return holder is not None and holder.thread == call.thread
 
     def stuck(self) -> "set[str]":
         """Devices with a call past its deadline."""

@@ -1,7 +1,8 @@
 """Frames out: `MARKER SP JSON LF`, capped in length, written by one thread that may block.
 
 Whoever sends never blocks. While the bastion does not read, samples of a probe whose earlier sample
-still waits are skipped and counted; everything else waits in a queue with a byte limit.
+still waits are skipped and counted; everything else waits in a queue with a byte limit. In a pass
+nothing is left out: its probes answer twice at most, which is what bounds the queue there.
 """
 
 import json
@@ -62,7 +63,9 @@ def clean(value: "object") -> "object":
 class Writer:
     """Sends frames from any thread through one daemon thread to a file descriptor."""
 
-    def __init__(self, marker: "str", handle: "int" = 1) -> "None":
+    def __init__(self, marker: "str", handle: "int" = 1, keep_all: "bool" = False) -> "None":
+        """`handle` is written to; `keep_all` is for a pass."""
+        self._keep_all = keep_all
         self._marker = marker.encode("ascii")
         self._handle = handle
         self._ready = threading.Condition()
@@ -87,12 +90,12 @@ class Writer:
         False when it was skipped or dropped.
         """
         with self._ready:
-            if once and once in self._waiting:
+            if once in self._waiting and not self._keep_all:
                 self.skipped += 1
                 return False
         line = encode(self._marker, frame)
         with self._ready:
-            if self._bytes + len(line) > QUEUE_BYTES:
+            if self._bytes + len(line) > QUEUE_BYTES and not self._keep_all:
                 self.dropped += 1
                 return False
             if once:
@@ -102,14 +105,25 @@ class Writer:
             self._ready.notify_all()
         return True
 
-    def drain(self, timeout_s: "float") -> "bool":
-        """Wait until everything queued is written; False when it is not within the time."""
+    def drain(self, timeout_s: "float | None") -> "bool":
+        """Wait until everything queued is written; False when it is not within the time.
+
+        None waits as long as there is a reader.
+        """
         with self._ready:
             return self._ready.wait_for(
                 lambda: self.broken.is_set() or not (self._queue or self._writing), timeout_s
             )
 
     def _run(self) -> "None":
+        try:
+            self._serve()
+        finally:  # whatever ended it: an agent that cannot speak must not stay
+            self.broken.set()
+            with self._ready:
+                self._ready.notify_all()
+
+    def _serve(self) -> "None":
         while not self.broken.is_set():
             with self._ready:
                 while not self._queue:

@@ -32,6 +32,9 @@ LINE_BYTES = 65536
 TEXT_CHARS = 500
 """Longest text in a job frame."""
 
+PROC_SELF = "/proc/self"
+"""Missing where /proc is not mounted."""
+
 SUBREAPER = 36
 """PR_SET_CHILD_SUBREAPER, linux/prctl.h, since Linux 3.4."""
 
@@ -150,7 +153,10 @@ class Jobs:
             job.cancel()
 
     def kill_all(self) -> "None":
-        """Kill every descendant of this process."""
+        """Kill every descendant of this process; without /proc, the running test's child."""
+        child = None if self._job is None else self._job.child
+        if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
+            kill_tree(child.pid)
         kill_tree(os.getpid(), itself=False)
 
     def _serve(self) -> "None":
@@ -188,7 +194,7 @@ def become_subreaper() -> "None":
 def descendants(root: "int") -> "list[int]":
     """Live processes below `root`, children before grandchildren. Zombies are not counted."""
     below: "dict[int, list[int]]" = {}
-    for name in os.listdir("/proc"):
+    for name in _listed("/proc"):
         if name.isdigit():
             parent = _parent(int(name))
             if parent is not None:
@@ -201,6 +207,14 @@ def descendants(root: "int") -> "list[int]":
     return found
 
 
+def _listed(place: "str") -> "list[str]":
+    """Names there; [] in a container without /proc, where only the child itself can be killed."""
+    try:
+        return os.listdir(place)
+    except OSError:
+        return []
+
+
 def _parent(pid: "int") -> "int | None":
     """The parent's pid; None for a zombie or a process that has gone."""
     try:
@@ -209,6 +223,17 @@ def _parent(pid: "int") -> "int | None":
     except (OSError, ValueError):
         return None
     return None if state in (b"Z", b"X") else int(parent)
+
+
+def _lives(pid: "int") -> "bool":
+    """Whether it is there to be killed; without /proc a zombie counts too."""
+    if os.path.exists(PROC_SELF):
+        return _parent(pid) is not None
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
 
 
 def kill_tree(root: "int", itself: "bool" = True) -> "None":
@@ -222,7 +247,7 @@ def kill_tree(root: "int", itself: "bool" = True) -> "None":
             pids = pids + [pid for pid in descendants(top) if pid not in pids]
         if itself and root not in pids:
             pids.append(root)
-        pids = [pid for pid in pids if _parent(pid) is not None]
+        pids = [pid for pid in pids if _lives(pid)]
         if not pids:
             return
         for pid in pids:
@@ -237,6 +262,6 @@ def _wait_gone(pids: "list[int]", limit_s: "float") -> "None":
     """Until none of them lives, or the time is over."""
     pause = threading.Event()
     for _ in range(int(limit_s / 0.02)):
-        if all(_parent(pid) is None for pid in pids):
+        if not any(_lives(pid) for pid in pids):
             return
         pause.wait(0.02)

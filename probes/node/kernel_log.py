@@ -62,7 +62,10 @@ def prepare(ctx: "Context") -> "None":
 
 
 def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
-    """The recent lines once, for a pass. Rows {mono, text, prio, src}."""
+    """The recent lines once, for a pass. Rows {mono, text, prio, src}.
+
+    Lines of a program that stalled are sent, but the log does not count as read.
+    """
     source = _source(ctx)
     if not source:
         return {"": {"readable": False}}, []
@@ -70,7 +73,7 @@ def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
     with readers.opened(ctx, source, follow=False) as log:
         for line in log.lines():
             recent.add(line)
-        return {"": _values(source, log.lost)}, recent.take(source)
+        return {"": dict(_values(source, log.lost), readable=not log.stalled)}, recent.take(source)
 
 
 def follow(ctx: "Context", emit: "Emit") -> "None":

@@ -1,7 +1,8 @@
 """Readers of the kernel log: /dev/kmsg (or a plain file in its form), dmesg, journalctl.
 
-Each offers `lines()` (what is there now, never blocking), `wait()` (until there is more; False when
-the source has ended) and `lost` (lines overwritten before they were read).
+Each offers `lines()` (what is there now), `wait()` (until there is more; False when the source has
+ended), `lost` (lines overwritten before they were read) and `stalled` (a program stopped half-way).
+A program that hangs, even one that cannot be killed, is waited for only so long.
 """
 
 import errno
@@ -31,7 +32,10 @@ RECORD_BYTES = 8192
 CHUNK_BYTES = 65536
 
 ANSWER_S = 4.0
-"""How long dmesg or journalctl may take to show that it may read; below the deadline."""
+"""How long dmesg or journalctl may be silent before its end; below the deadline."""
+
+REAP_S = 0.5
+"""How long a killed program may take to go: one that waits for a dead disk does not go at all."""
 
 DMESG = re.compile(r"<(\d+)>\[\s*(\d+\.\d+)\] ?(.*)")
 JOURNAL = re.compile(r"\[\s*(\d+\.\d+)\] \S+ kernel: (.*)")
@@ -70,6 +74,8 @@ def opened(ctx: "Context", source: "str", follow: "bool") -> "Kmsg | Program":
 
 class Kmsg:
     """/dev/kmsg: one record per read. A plain file holds the same records as lines."""
+
+    stalled = False
 
     def __init__(self, path: "str") -> "None":
         self.lost = 0
@@ -160,6 +166,7 @@ class Program:
 
     def __init__(self, argv: "list[str]", form: "re.Pattern[str]") -> "None":
         self.lost = 0
+        self.stalled = False
         self._form = form
         self._following = "-w" in argv or "-f" in argv
         self._rest = b""
@@ -172,9 +179,7 @@ class Program:
         return self
 
     def __exit__(self, *error: "object") -> "None":
-        self._child.kill()
-        self._child.wait()
-        self._output.close()
+        _end(self._child)
 
     def wait(self) -> "bool":
         """Until more can be read; False once the child has ended."""
@@ -183,9 +188,12 @@ class Program:
         return not self._ended
 
     def lines(self) -> "Iterator[Line]":
-        """What the child has printed by now, or all of it when it does not follow."""
+        """What the child has printed by now, or when it does not follow all it will print."""
         handle = self._output.fileno()
-        while not self._following or select.select([handle], [], [], 0)[0]:
+        while True:
+            if not select.select([handle], [], [], 0 if self._following else ANSWER_S)[0]:
+                self.stalled = not self._following
+                return
             raw = os.read(handle, CHUNK_BYTES)
             if not raw:
                 self._ended = True
@@ -243,6 +251,17 @@ def _prints(argv: "list[str]") -> "bool":
         ready = select.select([child.stdout], [], [], ANSWER_S)[0]
         return bool(ready) and bool(os.read(child.stdout.fileno(), 1))
     finally:
-        child.kill()
-        child.wait()
+        _end(child)
+
+
+def _end(child: "subprocess.Popen[bytes]") -> "None":
+    """Kill it, and do not wait for one that sleeps uninterruptibly."""
+    import subprocess
+
+    child.kill()
+    try:
+        child.wait(REAP_S)
+    except subprocess.TimeoutExpired:
+        pass
+    if child.stdout is not None:
         child.stdout.close()

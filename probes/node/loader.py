@@ -104,6 +104,10 @@ def read_block(stream: "BinaryIO") -> "bytes":
 
 def start(stream: "BinaryIO") -> "None":
     """Read the rest of the payload, install the finder, run the agent. Does not return."""
+    if sys.stdout is None:  # else frames would go to whatever is opened as descriptor 1
+        sys.exit("gpuconsole: stdout is closed")
+    if sys.stderr is None:  # takes descriptor 2, the lowest that is free
+        sys.stderr = open(os.devnull, "w")
     config = json.loads(zlib.decompress(read_block(stream)).decode("utf-8"))
     sources = json.loads(zlib.decompress(read_block(stream)).decode("utf-8"))
     packed = read_block(stream)

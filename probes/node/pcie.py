@@ -36,16 +36,14 @@ AER = ("correctable", "nonfatal", "fatal")
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Dict[str, Any]], List[Dict[str, Any]]]":
     """One tick over all GPUs; the AER totals are there for lost GPUs too."""
-    devices = each_gpu(ctx, _read)
-    for device, values in devices.items():
-        for kind in AER:
-            total = _aer_total(ctx.read(DEVICES, device, "aer_dev_" + kind))
-            if total is not None:
-                values["aer_" + kind] = total
-    return devices, []
+    return each_gpu(ctx, lambda reader: _read(ctx, reader)), []
 
 
-def _read(reader: "Reader") -> "None":
+def _read(ctx: "Context", reader: "Reader") -> "None":
+    """One GPU; its AER totals at the same moment as the rest."""
+    for kind in AER:
+        total = _aer_total(ctx.read(DEVICES, reader.gpu.key, "aer_dev_" + kind))
+        reader.put(**{"aer_" + kind: total})
     reader.put(
         gen=reader.ask("nvmlDeviceGetCurrPcieLinkGeneration"),
         width=reader.ask("nvmlDeviceGetCurrPcieLinkWidth"),

@@ -24,6 +24,10 @@ HUNG_REPEAT_S = 5.0
 WATCH_S = 1.0
 """How often the watch looks at most; a fifth of the deadline when that is shorter."""
 
+SPREAD_S = 0.05
+"""A device read so much before its answer's time carries its own: a rate over the shortest window
+of a pass (1 s) is then at most 5 % off, although the probe waited for another device meanwhile."""
+
 ERROR_CHARS = 600
 """One line on the operator's screen and some source lines."""
 
@@ -31,13 +35,22 @@ ERROR_CHARS = 600
 class Worker:
     """Runs one probe in its own daemon thread."""
 
-    def __init__(self, module: "ModuleType", crew: "Crew", round_: "int" = 0) -> "None":
+    def __init__(
+        self,
+        module: "ModuleType",
+        crew: "Crew",
+        round_: "int" = 0,
+        since: "float | None" = None,
+    ) -> "None":
         self.module = module
         self.name: "str" = module.NAME
+        self.follows: "bool" = module.INTERVAL == "stream" and not crew.one_pass
         self.crew = crew
         self.ctx = crew.ctx
         self.round = round_
         """How many answers this probe has given; a pass wants one, or two of counters."""
+        self.since = since
+        """When the first answer of a pass was complete: its window runs from there."""
         self.abandoned = False
         self.hung_call: "Call | None" = None
         self.reported = 0.0
@@ -47,15 +60,20 @@ class Worker:
         self.wake = threading.Event()
 
     def start(self) -> "None":
-        """Start the thread."""
+        """Start the thread; where the system gives none (ulimit), that costs this probe only."""
         thread = threading.Thread(target=self._run, name=self.name)
         thread.daemon = True
-        thread.start()
+        try:
+            thread.start()
+        except (RuntimeError, MemoryError) as error:
+            self.done = True
+            self.crew.error(self.name, "no thread for this probe: %s" % describe(error))
+            self.crew.changed()
 
     def _run(self) -> "None":
         self.ident = threading.get_ident()
         try:
-            if self.module.INTERVAL == "stream" and not self.crew.one_pass:
+            if self.follows:
                 self._follow()
             elif self.crew.one_pass:
                 self._pass()
@@ -64,7 +82,7 @@ class Worker:
         finally:
             self.done = True
             self.ctx.release(self.ident)
-            self.crew.finished()
+            self.crew.changed()
 
     def _repeat(self) -> "None":
         due = self.ctx.mono()
@@ -81,12 +99,17 @@ class Worker:
 
     def _pass(self) -> "None":
         rounds = 2 if self.module.COUNTERS else 1
-        first = self.ctx.mono()
         while self.round < rounds and not self.abandoned:
-            if self.round:
-                self.wake.wait(max(0.0, first + self.crew.window_s - self.ctx.mono()))
+            if self.since is not None:
+                self._until(self.since + self.crew.window_s)
             self.tick()
+            self.since = self.ctx.mono()
             self.round += 1
+
+    def _until(self, due: "float") -> "None":
+        while self.ctx.mono() < due:
+            self.wake.wait(due - self.ctx.mono())
+            self.wake.clear()
 
     def _follow(self) -> "None":
         try:
@@ -96,7 +119,6 @@ class Worker:
 
     def tick(self) -> "None":
         """Ask once and send the answer. Never raises."""
-        at = self.ctx.mono()
         self.ctx.tick(self.ident)
         try:
             devices, rows = self.module.collect(self.ctx)
@@ -107,42 +129,43 @@ class Worker:
             devices, rows = None, None
         finally:
             self.ctx.end(self.ident)
-        self._recovered()
+        self.recovered()
         if devices is not None and not self.abandoned:
-            self._emit(devices, rows, at)
+            self._emit(devices, rows)
 
     def _emit(
         self,
         devices: "dict[str, dict[str, object]]",
         rows: "list[dict[str, object]]",
-        at: "float | None" = None,
     ) -> "None":
-        frame: "dict[str, object]" = {
-            "k": "s",
-            "p": self.name,
-            "t": self.ctx.mono() if at is None else at,
-            "d": devices,
-        }
+        now = self.ctx.mono()
+        frame: "dict[str, object]" = {"k": "s", "p": self.name, "t": now, "d": devices}
+        read = self.ctx.answered(self.ident)
+        early = {one: at for one, at in read.items() if one in devices and now - at > SPREAD_S}
+        if early:
+            frame["at"] = early
         if rows:
             frame["r"] = rows
-        gone = self.crew.gone(self.name, set(devices), self.ctx.refused(self.ident))
+        partial = self.ctx.refused(self.ident)
+        gone = [] if partial else self.crew.gone(self.name, set(devices))
         if gone:
             frame["gone"] = gone
         once = "" if self.module.INTERVAL == "stream" else self.name
-        self.crew.writer.send(frame, once)
+        if self.crew.writer.send(frame, once):
+            self.crew.saw(self.name, set(devices), partial)
 
     def _failed(self, error: "Exception") -> "None":
         text = describe(error)
         if text != self.last_error:
             self.last_error = text
-            sys.stderr.write(traceback.format_exc())
-            sys.stderr.flush()
+            grumble(traceback.format_exc())
         self.crew.error(self.name, text)
 
-    def _recovered(self) -> "None":
-        call = self.hung_call
+    def recovered(self) -> "None":
+        """The call that was reported hung is over; say so once."""
+        with self.crew.change:
+            call, self.hung_call = self.hung_call, None
         if call is not None:
-            self.hung_call = None
             self.crew.writer.send(
                 {"k": "unhung", "p": self.name, "dev": call.device, "t": self.ctx.mono()}
             )
@@ -167,7 +190,8 @@ class Crew:
         self.workers: "list[Worker]" = []
         self.skipped_ticks = 0
         self._seen: "dict[str, set[str]]" = {}
-        self._change = threading.Condition()
+        self.change = threading.Condition()
+        """Guards each worker's hung call; notified when one ends or hangs."""
 
     def hire(self, modules: "list[ModuleType]") -> "None":
         """Start a worker for each probe, and the watch."""
@@ -188,35 +212,37 @@ class Crew:
         for worker in self.workers:
             worker.wake.set()
 
-    def finished(self) -> "None":
-        """A worker's thread has ended."""
-        with self._change:
-            self._change.notify_all()
+    def changed(self) -> "None":
+        """A worker has ended or hangs: a pass may be over."""
+        with self.change:
+            self.change.notify_all()
 
     def wait(self, limit_s: "float") -> "bool":
         """Until each probe has given its answers of a pass; hung ones do not count."""
-        with self._change:
-            return self._change.wait_for(lambda: not self._unfinished(), limit_s)
+        with self.change:
+            return self.change.wait_for(lambda: not self._unfinished(), limit_s)
 
     def give_up(self) -> "None":
         """Report each probe that has not answered in a pass and is not reported yet."""
         for worker in self._unfinished():
             call = self.ctx.current(worker.ident)
-            if call is not None and worker.hung_call is None:
+            if call is not None:
                 self._hung(worker, call)
 
-    def gone(self, probe: "str", now: "set[str]", partial: "bool") -> "list[str]":
-        """Devices of the answers before that are not in this one; none when it is `partial`."""
-        before = self._seen.get(probe, set())
-        self._seen[probe] = before | now if partial else now
-        return [] if partial else sorted(before - now)
+    def gone(self, probe: "str", now: "set[str]") -> "list[str]":
+        """Devices of the answers sent before that are not in this one."""
+        return sorted(self._seen.get(probe, set()) - now)
+
+    def saw(self, probe: "str", now: "set[str]", partial: "bool") -> "None":
+        """Remember the devices of an answer that was sent; a `partial` one lacks stuck devices."""
+        self._seen[probe] = self._seen.get(probe, set()) | now if partial else now
 
     def error(self, probe: "str", text: "str") -> "None":
         """Send an err frame."""
         self.writer.send({"k": "err", "p": probe, "text": text, "t": self.ctx.mono()})
 
     def _unfinished(self) -> "list[Worker]":
-        return [w for w in self.workers if not w.done and not w.abandoned]
+        return [w for w in self.workers if not (w.done or w.abandoned or w.hung_call)]
 
     def _watch(self) -> "None":
         pause = threading.Event()
@@ -229,23 +255,32 @@ class Crew:
 
     def _check(self, worker: "Worker") -> "None":
         now = self.ctx.mono()
-        if worker.hung_call is not None:
-            if now - worker.reported >= HUNG_REPEAT_S:
-                self._report(worker, worker.hung_call, now)
-            return
         call = self.ctx.current(worker.ident)
-        if call is not None and now - call.since >= self.ctx.deadline_s and not worker.abandoned:
+        hung = worker.hung_call
+        if hung is not None and hung is call:
+            if now - worker.reported >= HUNG_REPEAT_S:
+                self._report(worker, hung, now)
+            return
+        if hung is not None:  # it went on to something else, which may hang in its turn
+            worker.recovered()
+        if call is None or worker.abandoned or (worker.follows and not call.call):
+            return  # a stream waits for news in its own code
+        if now - call.since >= self.ctx.deadline_s:
             self._hung(worker, call)
 
     def _hung(self, worker: "Worker", call: "Call") -> "None":
-        worker.hung_call = call
-        self._report(worker, call, self.ctx.mono())
-        if self.ctx.holds(call):
-            self.ctx.abandon(worker.ident)
-            worker.abandoned = True
-            other = Worker(worker.module, self, worker.round)
-            self.workers.append(other)
-            other.start()
+        with self.change:
+            if self.ctx.current(worker.ident) is not call:
+                return  # it came back just now
+            worker.hung_call = call
+            self._report(worker, call, self.ctx.mono())
+            if self.ctx.holds(call):
+                self.ctx.abandon(worker.ident)
+                worker.abandoned = True
+                other = Worker(worker.module, self, worker.round, worker.since)
+                self.workers.append(other)
+                other.start()
+            self.change.notify_all()
 
     def _report(self, worker: "Worker", call: "Call", now: "float") -> "None":
         worker.reported = now
@@ -253,6 +288,15 @@ class Crew:
             "k": "hung", "p": worker.name, "dev": call.device,
             "call": call.call or "its own code", "since": call.since, "t": now,
         })  # fmt: skip
+
+
+def grumble(text: "str") -> "None":
+    """Write to stderr, which may be closed or broken: that must not cost a thread."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (AttributeError, OSError, ValueError):
+        pass
 
 
 def describe(error: "BaseException") -> "str":

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from msgspec import structs
+
 from inventory.node import Node
 from probes.checks import judge, peers, verdict
 from probes.event import Finding, NodeState, NodeStatus, Row, Sample, Scalar, Severity
@@ -16,8 +18,9 @@ IB = tuple(f"mlx5_{n}/1" for n in range(8))
 RULES: Rules = load_rules()
 
 GPU: dict[str, Scalar] = {
-    "util_percent": 98, "mem_util_percent": 40, "mem_used_bytes": 70 << 30, "mem_total_bytes": 80 << 30,
-    "temp_c": 60, "thermal_margin_c": 27, "power_w": 650.0, "power_limit_w": 700.0, "sm_clock_mhz": 1755,
+    "util_percent": 98, "mem_util_percent": 40, "mem_used_bytes": 70 << 30,
+    "mem_total_bytes": 80 << 30, "temp_c": 60, "thermal_margin_c": 27, "power_w": 650.0,
+    "power_limit_w": 700.0, "sm_clock_mhz": 1755,
     "sm_clock_max_mhz": 1980, "mem_clock_mhz": 2619, "mem_clock_max_mhz": 2619, "reasons": 0x4,
     "pstate": 0, "thermal_hw_ns": 0, "thermal_sw_ns": 0, "power_brake_ns": 0, "power_cap_ns": 0,
 }  # fmt: skip
@@ -63,7 +66,9 @@ class Built:
         for port in IB:
             self.put("infiniband", port, **PORT)
 
-    def inventory(self, slots: tuple[str, ...] = SLOTS, device_id: str = "2330", **node: Scalar) -> None:
+    def inventory(
+        self, slots: tuple[str, ...] = SLOTS, device_id: str = "2330", **node: Scalar
+    ) -> None:
         for index, slot in enumerate(slots):
             self.put("inventory", slot, index=index, name="NVIDIA H100 80GB HBM3",
                      pci_device_id=device_id, mig_mode=False)  # fmt: skip
@@ -77,9 +82,10 @@ class Built:
         rows: list[Row] = [{"pci": s, "in_nvml": s in slots, "config_ok": True} for s in SLOTS]
         self.put("inventory", "", rows=rows, **values)
 
-    def put(self, probe: str, device: str, *, rows: list[Row] | None = None, **values: Scalar) -> None:
+    def put(self, probe: str, device: str, *, rows: list[Row] | None = None, **values: Any) -> None:
+        name = self.facts.node.name
         self.facts.apply(
-            Sample(node=self.facts.node.name, probe=probe, device=device, at=self.at, clock=self.clock,
+            Sample(node=name, probe=probe, device=device, at=self.at, clock=self.clock,
                    values=values, rows=rows or [])
         )  # fmt: skip
 
@@ -98,23 +104,33 @@ class Built:
 
     def status(self, state: NodeState, reason: str = "", text: str = "", **more: Any) -> None:
         self.facts.apply(
-            NodeStatus(node=self.facts.node.name, at=self.at, state=state, reason=reason, text=text, **more)
-        )
+            NodeStatus(
+                node=self.facts.node.name, at=self.at, state=state, reason=reason, text=text, **more
+            )
+        )  # fmt: skip
 
     def kernel(self, *lines: str, ago_s: float = 60.0) -> None:
         mono = self.clock - ago_s
-        self.put("kernel_log", "", source="kmsg", readable=True,
-                 rows=[{"mono": mono + n / 1000, "text": line} for n, line in enumerate(lines)])  # fmt: skip
+        rows: list[Row] = [
+            {"mono": mono + number / 1000, "text": line} for number, line in enumerate(lines)
+        ]
+        self.put("kernel_log", "", source="kmsg", readable=True, rows=rows)
 
 
 def fleet(count: int = 4) -> list[Built]:
     return [Built(f"gpu{number:03}") for number in range(1, count + 1)]
 
 
-def findings(node: Built, others: list[Built] | None = None) -> list[Finding]:
+def with_limit(name: str, value: float) -> Rules:
+    """The packaged rules with one figure changed, as a site's overlay does."""
+    limit = structs.replace(RULES.limit(name), value=value)
+    return structs.replace(RULES, limits={**RULES.limits, name: limit})
+
+
+def findings(node: Built, others: list[Built] | None = None, rules: Rules = RULES) -> list[Finding]:
     everyone = [node, *(others if others is not None else fleet(4)[1:])]
     roles = peers(built.facts for built in everyone)
-    return judge(node.facts, roles[node.facts.node.role], RULES, NOW)
+    return judge(node.facts, roles[node.facts.node.role], rules, NOW)
 
 
 def by_rule(found: list[Finding]) -> dict[str, Finding]:

@@ -1,12 +1,25 @@
-"""Each fault is found with the right severity; each trap of science.md 1.4 stays quiet."""
+"""Each fault is found with the right severity; each trap for a judge stays quiet."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import pytest
 
 from probes.checks import RULES as REGISTRY
-from probes.event import Action, NodeState, Severity
-from tests.judging.build import IB, SLOTS, Built, by_rule, findings, fleet, grade, nvlink
+from probes.event import Action, NodeState, Scalar, Severity
+from tests.judging.build import (
+    IB,
+    RULES,
+    SLOTS,
+    Built,
+    by_rule,
+    findings,
+    fleet,
+    grade,
+    nvlink,
+    with_limit,
+)
 
 NOTABLE = (Severity.WARN, Severity.CRITICAL, Severity.UNKNOWN)
 
@@ -31,8 +44,6 @@ def test_every_rule_is_documented() -> None:
 
 
 def test_every_limit_a_rule_names_exists_and_has_a_source() -> None:
-    from tests.judging.build import RULES
-
     for rule in REGISTRY:
         for name in rule.limits:
             assert RULES.limit(name).source, (rule.id, name)
@@ -112,7 +123,9 @@ def test_a_hung_call_is_named_with_its_age() -> None:
         ("gpu", {"thermal_margin_c": -1, "temp_c": 88}, "thermal.margin", Severity.WARN),
     ],
 )
-def test_one_changed_reading_gives_one_finding(probe, change, rule, severity) -> None:
+def test_one_changed_reading_gives_one_finding(
+    probe: str, change: dict[str, Scalar], rule: str, severity: Severity
+) -> None:
     node = Built()
     node.change(probe, SLOTS[1], **change)
     found = [f for f in findings(node) if f.severity in NOTABLE]
@@ -127,6 +140,90 @@ def test_time_in_thermal_slowdown_is_a_share_of_time() -> None:
     assert slow.severity is Severity.WARN
     assert slow.value == pytest.approx(0.34)
     assert "1.20 of 1.98 GHz" in slow.say
+
+
+@pytest.mark.parametrize(("share", "slow"), [(0.05, False), (0.15, True)])
+def test_software_slowdown_has_its_own_share(share: float, slow: bool) -> None:
+    node = Built()
+    node.change("gpu", SLOTS[5], after_s=2.0, thermal_sw_ns=int(share * 2e9), reasons=0x20)
+    found = by_rule(findings(node))
+    assert ("thermal.sw_slowdown" in found) is slow
+    if slow:
+        assert found["thermal.sw_slowdown"].value == pytest.approx(share)
+        assert found["thermal.sw_slowdown"].limit == RULES.limit("thermal.sw_share_warn").value
+
+
+def test_hot_memory_is_judged_by_its_product_then_by_the_general_limit() -> None:
+    node = Built()
+    node.change("gpu", SLOTS[5], mem_temp_c=94)
+    assert not notable(node)
+    node.change("gpu", SLOTS[5], mem_temp_c=95)
+    found = by_rule(findings(node))["thermal.memory"]
+    assert (found.severity, found.label) == (Severity.WARN, "GPU5")
+    assert "memory 95 °C of 95 °C, core 60 °C" in found.evidence[0]
+    lowered = with_limit("thermal.mem_temp_c", 90)
+    node.change("gpu", SLOTS[5], mem_temp_c=91)
+    assert "thermal.memory" not in by_rule(findings(node, rules=lowered))
+    node.inventory(device_id="ffff")
+    assert by_rule(findings(node, rules=lowered))["thermal.memory"].limit == 90
+
+
+def test_corrected_errors_count_by_rate_not_as_total() -> None:
+    node = Built()
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=50_000_000)
+    node.facts.rates.clear()
+    assert findings(node) == []
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=50_000_060)
+    assert findings(node) == []
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=50_000_360)
+    found = by_rule(findings(node))["ecc.corrected"]
+    assert (found.severity, found.value) == (Severity.INFO, 36_000)
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=50_000_360 + 17_657 * 30)
+    storm = by_rule(findings(node))["ecc.corrected"]
+    assert (storm.severity, storm.value) == (Severity.WARN, 17_657)
+
+
+def test_a_driver_reload_is_no_storm_of_corrected_errors() -> None:
+    node = Built()
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=90_000_000)
+    node.change("ecc", SLOTS[2], after_s=30.0, ecc_corrected_volatile=80_000_000)
+    assert "ecc.corrected" not in by_rule(findings(node))
+
+
+@pytest.mark.parametrize(
+    ("generation", "replays", "found"),
+    [(5, 15, False), (5, 16, True), (3, 4, False), (3, 5, True), (4, 7, False), (4, 8, True)],
+)
+def test_pcie_replays_are_judged_per_lane_and_minute(
+    generation: int, replays: int, found: bool
+) -> None:
+    node = Built()
+    node.change("pcie", SLOTS[4], gen=1, gen_max=generation)  # idle: the link shows Gen1
+    node.change("gpu", SLOTS[4], util_percent=0)
+    node.change("pcie", SLOTS[4], after_s=30.0, replays=replays)
+    assert ("pcie.replays" in notable(node)) is found
+
+
+def test_a_narrow_link_may_replay_less() -> None:
+    node = Built()
+    node.change("pcie", SLOTS[4], width=8, width_max=8)
+    node.change("pcie", SLOTS[4], after_s=30.0, replays=8)
+    assert by_rule(findings(node))["pcie.replays"].limit == pytest.approx(1.92 * 8)
+
+
+def test_one_replay_in_a_short_pass_is_no_rate() -> None:
+    node = Built()
+    node.change("pcie", SLOTS[4], after_s=1.0, replays=1)
+    assert not notable(node)
+
+
+def test_wrong_data_of_the_all_reduce() -> None:
+    node = Built()
+    node.put("nccl", "summary", wrong=0)
+    assert not notable(node)
+    node.put("nccl", "summary", wrong=128)
+    wrong = by_rule(findings(node))["nccl.wrong"]
+    assert (wrong.severity, wrong.value, wrong.limit) == (Severity.CRITICAL, 128, 0)
 
 
 def test_a_reason_bit_without_time_counter_is_never_critical() -> None:
@@ -200,7 +297,7 @@ def test_a_port_below_the_peers_rate() -> None:
 
 def test_a_link_that_dropped_is_counted_between_two_answers() -> None:
     node = Built()
-    node.put("infiniband", IB[0], **{**node.facts.get("infiniband", IB[0]).values, "link_downed": 3})
+    node.change("infiniband", IB[0], link_downed=3)
     node.facts.rates.clear()
     assert not notable(node)
     node.change("infiniband", IB[0], after_s=30.0, link_downed=5)
@@ -215,6 +312,28 @@ def test_symbol_errors_have_a_rate_limit() -> None:
     assert "ib.symbol_error" not in notable(node)
     node.change("infiniband", IB[0], after_s=30.0, symbol_error=800)
     assert by_rule(findings(node))["ib.symbol_error"].value == pytest.approx(20.0)
+
+
+@pytest.mark.parametrize(
+    ("counter", "limit", "severity"),
+    [
+        ("local_link_integrity_errors", "ib.local_link_integrity", Severity.CRITICAL),
+        ("excessive_buffer_overrun_errors", "ib.excessive_buffer_overrun", Severity.CRITICAL),
+        ("rnr_nak_retry_err", "ib.rnr_nak_retry", Severity.WARN),
+        ("req_transport_retries_exceeded", "ib.transport_retries_exceeded", Severity.WARN),
+    ],
+)
+def test_each_fatal_counter_has_its_own_limit(
+    counter: str, limit: str, severity: Severity
+) -> None:
+    node = Built()
+    node.change("infiniband", IB[0], after_s=30.0, **{counter: 0})
+    assert not notable(node)
+    node.change("infiniband", IB[0], after_s=30.0, **{counter: 2})
+    found = by_rule(findings(node))[f"ib.{counter}"]
+    assert (found.severity, found.value) == (severity, 2)
+    raised = with_limit(limit, 2)
+    assert f"ib.{counter}" not in by_rule(findings(node, rules=raised))
 
 
 def test_a_counter_at_its_maximum_has_an_unknown_rate() -> None:
@@ -234,7 +353,9 @@ def test_a_counter_at_its_maximum_has_an_unknown_rate() -> None:
         (NodeState.STALE, "node.stale"), (NodeState.HUNG, "node.hung"),
     ],
 )  # fmt: skip
-def test_a_node_we_cannot_talk_to_is_unknown_with_its_own_words(state, rule) -> None:
+def test_a_node_we_cannot_talk_to_is_unknown_with_its_own_words(
+    state: NodeState, rule: str
+) -> None:
     node = Built()
     node.status(state, "x", "what the session said", hint="what to do")
     found = by_rule(findings(node))
@@ -270,7 +391,7 @@ def test_an_unreadable_kernel_log_is_said_and_costs_no_verdict() -> None:
 
 def idle(node: Built) -> None:
     for slot in SLOTS:
-        node.change("gpu", slot, util_percent=0, power_w=70.0, sm_clock_mhz=345, reasons=0x1, pstate=8)
+        node.change("gpu", slot, util_percent=0, power_w=70.0, sm_clock_mhz=345, reasons=0x1)
         node.change("pcie", slot, gen=1)
 
 
@@ -283,7 +404,7 @@ def mig(node: Built) -> None:
 def pcie_cards(node: Built) -> None:
     node.inventory(device_id="2331")
     for slot in SLOTS:
-        node.put("nvlink", slot, **{k: (False if k.endswith("_up") else v) for k, v in nvlink(12).items()})
+        node.put("nvlink", slot, **nvlink(12, **{f"link{n}_up": False for n in range(12)}))
 
 
 def twelve_of_eighteen(node: Built) -> None:
@@ -292,8 +413,9 @@ def twelve_of_eighteen(node: Built) -> None:
 
 
 def management(node: Built) -> None:
-    node.put("infiniband", "mlx5_8/1", state=1, state_text="DOWN", phys_state=3, link_layer="Ethernet",
-             rate_gbps=25.0, is_vf=False, default_route=True, has_counters=False)  # fmt: skip
+    node.put("infiniband", "mlx5_8/1", state=1, state_text="DOWN", phys_state=3, rate_gbps=25.0,
+             link_layer="Ethernet", is_vf=False, default_route=True,
+             has_counters=False)  # fmt: skip
 
 
 def unused_vf(node: Built) -> None:
@@ -306,8 +428,9 @@ def roce_without_lid(node: Built) -> None:
 
 
 def no_counters(node: Built) -> None:
-    node.put("infiniband", "rdmap79s0/1", state=4, state_text="ACTIVE", phys_state=5, rate_gbps=100.0,
-             link_layer="Unspecified", is_vf=False, default_route=False, has_counters=False)  # fmt: skip
+    node.put("infiniband", "rdmap79s0/1", state=4, state_text="ACTIVE", phys_state=5,
+             rate_gbps=100.0, link_layer="Unspecified", is_vf=False, default_route=False,
+             has_counters=False)  # fmt: skip
 
 
 def congestion(node: Built) -> None:
@@ -327,10 +450,10 @@ def reboot_resets_counters(node: Built) -> None:
 
 @pytest.mark.parametrize(
     "trap",
-    [idle, mig, pcie_cards, twelve_of_eighteen, management, unused_vf, roce_without_lid, no_counters,
-     congestion, power_cap, reboot_resets_counters],
+    [idle, mig, pcie_cards, twelve_of_eighteen, management, unused_vf, roce_without_lid,
+     no_counters, congestion, power_cap, reboot_resets_counters],
 )  # fmt: skip
-def test_traps_are_not_findings(trap) -> None:
+def test_traps_are_not_findings(trap: Callable[[Built], None]) -> None:
     node = Built()
     trap(node)
     assert notable(node) == set()
@@ -339,8 +462,9 @@ def test_traps_are_not_findings(trap) -> None:
 def test_a_port_down_on_all_nodes_is_probably_not_cabled() -> None:
     nodes = fleet(4)
     for node in nodes:
-        node.put("infiniband", "mlx5_8/1", state=1, state_text="DOWN", phys_state=2, phys_text="Polling",
-                 link_layer="InfiniBand", rate_gbps=10.0, is_vf=False, default_route=False)  # fmt: skip
+        node.put("infiniband", "mlx5_8/1", state=1, state_text="DOWN", phys_state=2,
+                 phys_text="Polling", link_layer="InfiniBand", rate_gbps=10.0, is_vf=False,
+                 default_route=False)  # fmt: skip
     found = by_rule(findings(nodes[0], nodes[1:]))
     assert found["ib.unused"].severity is Severity.INFO
     assert "ib.down" not in found

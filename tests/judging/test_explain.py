@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,10 @@ from probes.checks import RULES, nvml_codes
 from probes.checks.explain import WIDTH, explain
 from probes.checks.rule import Rule
 from probes.rules import load_rules
+from probes.sources import cited, sources
 
+NOT_TAGS = {"[error]"}
+"""Words in brackets that a kernel line of an example prints."""
 PACKAGED = load_rules()
 
 
@@ -50,7 +54,10 @@ def test_xid(topic: str) -> None:
     assert "fallen off the bus" in said
     assert "drain" in said
     assert "EKS fatal" in said
-    assert "science.md 3" in said
+    assert "source      NVIDIA Xid catalogue [xid]" in said
+    assert "[xid]  = NVIDIA Xid catalogue (docs.nvidia.com" in said
+    assert "EKS    = aws/eks-node-monitoring-agent" in said
+    assert "[dcgm]" not in said
 
 
 def test_sxid_and_nvml_and_hardware_and_limit() -> None:
@@ -103,6 +110,38 @@ def test_hostile_topic_reaches_no_terminal_unquoted() -> None:
         text("\x1b[31m" * 1000)
     assert "\x1b" not in str(caught.value)
     assert len(str(caught.value)) < 400
+
+
+def test_sources_lists_every_tag_and_tool_with_what_was_read() -> None:
+    said = " ".join(text("sources").split())
+    assert "[nvsent] NVIDIA NVSentinel; read: documents and designs of a fork, July 2026" in said
+    for source in sources():
+        assert f"{source.name} {source.title}; read: {source.read}" in said
+
+
+def test_legend_explains_every_tag_of_every_page() -> None:
+    topics = [rule.id for rule in RULES] + [f"hardware:{name}" for name in PACKAGED.products]
+    topics += [f"xid:{code}" for code in PACKAGED.xids] + [f"limit:{n}" for n in PACKAGED.limits]
+    for topic in [*topics, *(f"sxid:{code}" for code in PACKAGED.sxids), "nvml:15", "ib.*"]:
+        body, _, legend = text(topic).rpartition("\n\n")
+        named = [line.split()[0].strip("[]") for line in legend.splitlines() if " = " in line]
+        explained = {f"[{name}]" for name in named}
+        assert set(re.findall(r"\[[a-z]{2,6}\]", body)) - NOT_TAGS <= explained, topic
+
+
+def test_every_source_is_cited_somewhere() -> None:
+    said = [f"{rule.source} {rule.others}" for rule in RULES]
+    said += [limit.source for limit in PACKAGED.limits.values()]
+    said += [product.source for product in PACKAGED.products.values()]
+    for table in (PACKAGED.xids, PACKAGED.sxids):
+        said += [f"{meaning.source} {meaning.others}" for meaning in table.values()]
+    used = {source.name for entry in said for source in cited(entry)}
+    assert [source.name for source in sources() if source.name not in used] == []
+
+
+def test_a_tools_name_is_a_whole_word() -> None:
+    assert cited("NVSentinel, PRIV, myGCM and dcgm without brackets") == []
+    assert [source.name for source in cited("[gpud], NVS and (SCK)")] == ["gpud", "NVS", "SCK"]
 
 
 def test_sites_own_limit_is_shown_with_its_file(tmp_path: Path) -> None:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from probes.event import Action, Severity
-from probes.kernel_lines import bursts, parse, unique
-from tests.judging.build import SLOTS, Built, by_rule, findings
+from probes.event import Action, Finding, Severity
+from probes.kernel_lines import KernelEvent, bursts, parse, unique
+from tests.judging.build import SLOTS, Built, by_rule, findings, with_limit
 
 CASES = Path(__file__).parents[1] / "data" / "cases"
 
@@ -17,15 +17,14 @@ def lines(case: str) -> list[str]:
     return (CASES / f"{case}.txt").read_text().splitlines()
 
 
-def events(case: str):
+def events(case: str) -> list[KernelEvent]:
     return [event for line in lines(case) if (event := parse(line)) is not None]
 
 
-def judged(case: str) -> dict[str, object]:
+def judged(case: str) -> dict[str, Finding]:
     node = Built()
     for line in lines(case):
-        event = parse(line)
-        node.kernel(line, ago_s=60.0 if event is None or event.mono is None else 60.0)
+        node.kernel(line, ago_s=60.0)
     return by_rule(findings(node))
 
 
@@ -68,7 +67,7 @@ def test_a_switch_fault_alone_is_reported() -> None:
 
 def test_contained_and_uncontained_errors_differ() -> None:
     node = Built()
-    node.kernel(*[line for line in lines("xid-xid94-contained-triple")])
+    node.kernel(*lines("xid-xid94-contained-triple"))
     found = findings(node)
     by_device = {f.device: f for f in found if f.rule.startswith("xid.")}
     assert len(by_device) == 2
@@ -127,7 +126,8 @@ def test_the_recovery_advice_of_154_overrides_the_table() -> None:
     node = Built()
     node.kernel(
         "NVRM: Xid (PCI:0000:43:00): 94, pid=1, name=a, Contained: SM (0x1). RST: No, D-RST: No",
-        "NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot)",
+        "NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x0 (None) "
+        "to 0x2 (Node Reboot)",
     )
     (found,) = [f for f in findings(node) if f.rule.startswith("xid.")]
     assert found.action is Action.REBOOT
@@ -143,6 +143,25 @@ def test_an_old_xid_is_history() -> None:
     found = by_rule(findings(node))["xid.79"]
     assert found.severity is Severity.INFO
     assert "days ago" in found.say or "h ago" in found.say
+
+
+def test_the_site_says_when_an_xid_is_old() -> None:
+    node = Built()
+    node.clock = 400_000.0
+    node.put("host", "", uptime_s=400_000.0)
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 79, GPU has fallen off the bus.", ago_s=90_000.0)
+    assert by_rule(findings(node))["xid.79"].severity is Severity.INFO
+    patient = with_limit("xid.old_h", 26)
+    assert by_rule(findings(node, rules=patient))["xid.79"].severity is Severity.CRITICAL
+
+
+def test_identical_lines_are_one_event_within_the_sites_time() -> None:
+    node = Built()
+    for at in (900.0, 903.0):
+        node.kernel(f"[{at:.6f}] NVRM: Xid (PCI:0000:43:00): 63, Row remapper")
+    assert len(by_rule(findings(node))["xid.63"].evidence) == 1
+    exact = with_limit("xid.coalesce_s", 1)
+    assert len(by_rule(findings(node, rules=exact))["xid.63"].evidence) == 2
 
 
 def test_a_finding_uses_the_gpu_probes_device_and_label() -> None:
@@ -165,7 +184,9 @@ def test_repeated_lines_within_seconds_are_one() -> None:
 
 
 @pytest.mark.parametrize(
-    "line", ["", "Xid", "NVRM: Xid", "NVRM: _kgspLogXid119: ****", "[1.0] eth0: link up", "\x1b[31mXid (PCI:"]
-)
+    "line",
+    ["", "Xid", "NVRM: Xid", "NVRM: _kgspLogXid119: ****", "[1.0] eth0: link up",
+     "\x1b[31mXid (PCI:"],
+)  # fmt: skip
 def test_what_is_no_event_is_none(line: str) -> None:
     assert parse(line) is None

@@ -235,7 +235,9 @@ class Confirm(ModalScreen[bool]):
         if not self.is_attached or not self.is_mounted:
             return
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
-        sheet.show(self._lines(max(20, sheet.size.width)))
+        if not sheet.size.width:
+            return
+        sheet.show(self._lines(sheet.size.width))
         hint.show([self._hint()])
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:
