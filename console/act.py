@@ -1,4 +1,4 @@
-"""Drain and resume: plan (pure) -> confirm (the caller) -> execute -> what the scheduler reports."""
+"""Drain and resume: plan (pure), confirm (the caller), execute, what the scheduler reports."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def plan(
     Raises UsageError when the reason is missing.
     """
     if verb == "drain" and not reason.strip():
-        raise UsageError("a drain needs a reason", where="--reason", instead="say why, e.g. 'Xid 79 GPU3'")
+        raise UsageError(
+            "a drain needs a reason", where="--reason", instead="say why, e.g. 'Xid 79 GPU3'"
+        )
     refused: dict[str, str] = {}
     wanted: list[str] = []
     for name in sorted(dict.fromkeys(names), key=natural_key):
@@ -177,7 +179,9 @@ async def execute(
     try:
         audit.intend(plan)
     except OSError as error:
-        raise ConsoleError(f"audit file {audit.path}: {error.strerror}; nothing was done") from error
+        raise ConsoleError(
+            f"audit file {audit.path}: {error.strerror}; nothing was done"
+        ) from error
     for key, members in _by_scheduler(plan.nodes, fleet).items():
         async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
             yield step
@@ -210,7 +214,9 @@ async def _act(
         fleet.errors[scheduler.name] = str(error)
         return
     for allocation in found:
-        after = msgspec.structs.replace(allocation, node=names.get(allocation.node, allocation.node))
+        after = msgspec.structs.replace(
+            allocation, node=names.get(allocation.node, allocation.node)
+        )
         feed(after)
         audit.reading(plan, after)
 

@@ -1,4 +1,4 @@
-"""The command line. Parsing imports neither Textual nor asyncssh; each command imports what it needs."""
+"""The command line. Parsing imports no heavy library; each command imports what it needs."""
 
 from __future__ import annotations
 
@@ -18,22 +18,50 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 WHERE = (
-    click.option("-i", "--inventory", "source", metavar="FILE|slurm:|ssh:|local:", help="Which nodes exist."),
+    click.option(
+        "-i", "--inventory", "source", metavar="FILE|slurm:|ssh:|local:", help="Which nodes exist."
+    ),
     click.option("-w", "hosts", metavar="HOSTS", help="Only these nodes, e.g. gpu[001-016]."),
     click.option("-x", "exclude", metavar="HOSTS", help="Not these nodes."),
     click.option("-g", "group", metavar="GROUP", help="Only this group of the inventory."),
-    click.option("--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."),
-    click.option("--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Story of the demo."),
-    click.option("--nodes", type=click.IntRange(1, 256), metavar="N", help="Nodes of the demo [16]."),
+    click.option(
+        "--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."
+    ),
+    click.option(
+        "--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Story of the demo."
+    ),
+    click.option(
+        "--nodes", type=click.IntRange(1, 256), metavar="N", help="Nodes of the demo [16]."
+    ),
 )
 HOW = (
-    click.option("--timeout", "timeout_s", type=click.FloatRange(0.5, 600), metavar="S", help="Per node [12]."),
-    click.option("--fanout", type=click.IntRange(1, 1024), metavar="N", help="Handshakes at a time [64]."),
-    click.option("--window", "window_s", type=click.FloatRange(0.05, 60), metavar="S",
-                 help="Between the two counter samples of a pass [1]."),
-    click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits."),
-    click.option("--read-only", is_flag=True, default=None, help="Refuse everything that changes the cluster."),
-)  # fmt: skip
+    click.option(
+        "--timeout",
+        "timeout_s",
+        type=click.FloatRange(0.5, 600),
+        metavar="S",
+        help="Per node [12].",
+    ),
+    click.option(
+        "--fanout", type=click.IntRange(1, 1024), metavar="N", help="Handshakes at a time [64]."
+    ),
+    click.option(
+        "--window",
+        "window_s",
+        type=click.FloatRange(0.05, 60),
+        metavar="S",
+        help="Between the two counter samples of a pass [1].",
+    ),
+    click.option(
+        "--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits."
+    ),
+    click.option(
+        "--read-only",
+        is_flag=True,
+        default=None,
+        help="Refuse everything that changes the cluster.",
+    ),
+)
 JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable on stdout.")
 
 
@@ -81,9 +109,21 @@ def with_request(function: Callable[..., R]) -> Callable[..., R]:
 
 
 COMMON = frozenset(
-    ("source", "hosts", "exclude", "group", "demo", "scenario", "nodes", "timeout_s", "fanout",
-     "window_s", "rules", "read_only")
-)  # fmt: skip
+    (
+        "source",
+        "hosts",
+        "exclude",
+        "group",
+        "demo",
+        "scenario",
+        "nodes",
+        "timeout_s",
+        "fanout",
+        "window_s",
+        "rules",
+        "read_only",
+    )
+)
 
 
 def _parameters(command: click.Command) -> list[click.Parameter]:
@@ -93,12 +133,17 @@ def _parameters(command: click.Command) -> list[click.Parameter]:
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @common
 @JSON
-@click.option("--fail-on", type=click.Choice(["warn", "critical", "unknown"]),
-              help="Exit 0 below this severity.")  # fmt: skip
+@click.option(
+    "--fail-on",
+    type=click.Choice(["warn", "critical", "unknown"]),
+    help="Exit 0 below this severity.",
+)
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
 @click.version_option(package_name="gpuconsole")
 @click.pass_context
-def cli(context: click.Context, /, as_json: bool, fail_on: str | None, no_mouse: bool, **options: Any) -> None:
+def cli(
+    context: click.Context, /, as_json: bool, fail_on: str | None, no_mouse: bool, **options: Any
+) -> None:
     """Which GPU nodes are sick, which are slow, why, and what to do.
 
     Without a command: the live console; with --json one pass over all nodes and one document.
@@ -158,7 +203,9 @@ def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None
 @click.option("--reason", required=True, help="Why; shown by the scheduler to everybody.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-@click.option("--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours.")
+@click.option(
+    "--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours."
+)
 @click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
 @JSON
 def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
@@ -175,7 +222,9 @@ def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--override", is_flag=True, help="Also nodes that others drained.")
-@click.option("--despite-findings", is_flag=True, help="Also nodes that a fresh pass finds sick or silent.")
+@click.option(
+    "--despite-findings", is_flag=True, help="Also nodes that a fresh pass finds sick or silent."
+)
 @click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
 @JSON
 def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
@@ -188,11 +237,23 @@ def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
 @cli.command()
 @click.argument("nodes_expression", metavar="HOSTS")
 @with_request
-@click.option("--level", type=click.Choice(["node"]), default="node", show_default=True,
-              help="node: all-reduce over the GPUs of each node.")  # fmt: skip
+@click.option(
+    "--level",
+    type=click.Choice(["node"]),
+    default="node",
+    show_default=True,
+    help="node: all-reduce over the GPUs of each node.",
+)
 @click.option("--i-own-these-nodes", "force", is_flag=True, help="Also nodes that look busy.")
-@click.option("--limit", "limit_s", type=click.FloatRange(5, 3600), default=120.0, show_default=True,
-              metavar="S", help="Hard time limit of one node's test.")  # fmt: skip
+@click.option(
+    "--limit",
+    "limit_s",
+    type=click.FloatRange(5, 3600),
+    default=120.0,
+    show_default=True,
+    metavar="S",
+    help="Hard time limit of one node's test.",
+)
 @JSON
 def test(request: Request, /, nodes_expression: str, level: str, **options: Any) -> None:
     """Run an NCCL (or gloo) all-reduce on idle nodes and show the bus bandwidth."""
@@ -205,7 +266,7 @@ def test(request: Request, /, nodes_expression: str, level: str, **options: Any)
 @click.argument("topic", default="")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
-    """What a rule means, its limits and their source: a rule id, xid:79, nvml:15; empty lists all."""
+    """What a rule id, xid:79 or nvml:15 means, its limits and their source; empty lists all."""
     from probes.checks import explain as text
     from probes.rules import load_rules
 

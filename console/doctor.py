@@ -53,23 +53,27 @@ def _machine() -> Iterable[Line]:
         yield Line(True, f"{name} {version(name)}")
     found = shutil.which("ssh")
     yield Line(
-        found is not None, f"ssh client {found or 'not found'}",
-        "" if found else "install openssh-client: without `ssh -G` some ssh_config keywords are missed",
-    )  # fmt: skip
+        found is not None,
+        f"ssh client {found or 'not found'}",
+        "" if found else "install openssh-client: without it some ssh_config keywords are missed",
+    )
     agent = os.environ.get("SSH_AUTH_SOCK")
     yield Line(True, "ssh agent in use" if agent else "no ssh agent: keys are read from files")
     encoding = locale.getpreferredencoding(False)
     yield Line(
-        encoding.lower().replace("-", "") == "utf8", f"locale encoding {encoding}",
+        encoding.lower().replace("-", "") == "utf8",
+        f"locale encoding {encoding}",
         "" if encoding.lower() == "utf-8" else "set LANG=C.UTF-8, or live with ASCII glyphs",
-    )  # fmt: skip
+    )
     yield _writable("state directory", str(state_dir()))
     yield _writable("log directory", str(log_path().parent))
 
 
 def _writable(what: str, path: str) -> Line:
     ok = os.access(path, os.W_OK)
-    return Line(ok, f"{what} {path}", "" if ok else "not writable: drains need the audit file there")
+    return Line(
+        ok, f"{what} {path}", "" if ok else "not writable: drains need the audit file there"
+    )
 
 
 async def _cluster(request: Request) -> list[Line]:
@@ -99,9 +103,10 @@ def _descriptors(inventory: Inventory) -> Line:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     need = len(inventory.nodes) * DESCRIPTORS_PER_NODE + 64
     return Line(
-        hard == resource.RLIM_INFINITY or hard >= need, f"open files limit {hard}",
+        hard == resource.RLIM_INFINITY or hard >= need,
+        f"open files limit {hard}",
         "" if hard == resource.RLIM_INFINITY or hard >= need else f"raise it to {need} (ulimit -n)",
-    )  # fmt: skip
+    )
 
 
 def _ssh_keywords(inventory: Inventory) -> Iterable[Line]:
@@ -110,4 +115,6 @@ def _ssh_keywords(inventory: Inventory) -> Iterable[Line]:
     from probes.ssh_config import SshConfig
 
     for place in SshConfig(inventory).ignored_keywords():
-        yield Line(False, f"{place}: keyword {place.keyword}", "not supported here, though ssh honours it")
+        yield Line(
+            False, f"{place}: keyword {place.keyword}", "not supported here, though ssh honours it"
+        )

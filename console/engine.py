@@ -94,7 +94,9 @@ class Engine:
         """Watch all nodes and the scheduler until cancelled; agents are gone when it returns."""
         async with self._connected(), asyncio.TaskGroup() as group:
             if self.schedulers:
-                first = group.create_task(act.read_allocations(self.fleet, self.schedulers, self.feed))
+                first = group.create_task(
+                    act.read_allocations(self.fleet, self.schedulers, self.feed)
+                )
                 await asyncio.wait([first], timeout=FIRST_READING_S)
             while True:
                 self._start_missing(group)
@@ -108,7 +110,7 @@ class Engine:
                 self._start(group, node, "watch")
 
     async def one_pass(self, names: Collection[str] | None = None) -> None:
-        """One pass over these nodes (all when None), each bounded by the timeout once its turn came."""
+        """One pass over these nodes (all when None), each bounded by the timeout."""
         async with self._connected(), asyncio.TaskGroup() as group:
             await act.read_allocations(self.fleet, self.schedulers, self.feed)
             for node in self.inventory.nodes:
@@ -138,14 +140,24 @@ class Engine:
         from probes.session import Session
 
         assert self._transport is not None
-        session = Session(node, self._transport, self._agent_config(node, mode), self.feed, self.settings.timeout_s)
+        session = Session(
+            node,
+            self._transport,
+            self._agent_config(node, mode),
+            self.feed,
+            self.settings.timeout_s,
+        )
         self.sessions[node.name] = session
         group.create_task(session.run(), name=f"session {node.name}")
 
     def _agent_config(self, node: Node, mode: str) -> AgentConfig:
         s = self.settings
         return AgentConfig(
-            mode=mode, window_s=s.window_s, fast_s=s.fast_s, slow_s=s.slow_s, rare_s=s.rare_s,
+            mode=mode,
+            window_s=s.window_s,
+            fast_s=s.fast_s,
+            slow_s=s.slow_s,
+            rare_s=s.rare_s,
             root=node.root,
         )
 
@@ -164,9 +176,15 @@ class Engine:
         await act.read_allocations(self.fleet, self.schedulers, self.feed)
         self.fleet.tick()
         return act.plan(
-            verb, names, reason, self.fleet, self.schedulers, override=override,
-            despite_findings=despite_findings, cap=self.settings.drain_cap,
-        )  # fmt: skip
+            verb,
+            names,
+            reason,
+            self.fleet,
+            self.schedulers,
+            override=override,
+            despite_findings=despite_findings,
+            cap=self.settings.drain_cap,
+        )
 
     async def execute(
         self, plan: Plan, typed_count: int | None = None, *, override: bool = False
@@ -175,9 +193,14 @@ class Engine:
         if self.read_only:
             raise UsageError(f"{plan.verb} is not possible with --read-only")
         async for step in act.execute(
-            plan, self.fleet, self.schedulers, self.audit, self.feed, override=override,
+            plan,
+            self.fleet,
+            self.schedulers,
+            self.audit,
+            self.feed,
+            override=override,
             typed_count=typed_count,
-        ):  # fmt: skip
+        ):
             yield step
 
     NOT_YET = "not read yet"
@@ -213,7 +236,9 @@ class Engine:
         for name in names:
             why = "" if force else self.test_refusal(name)
             session = self.sessions.get(name)
-            if not why and (session is None or not session.send(self._test_op(name, force, limit_s))):
+            if not why and (
+                session is None or not session.send(self._test_op(name, force, limit_s))
+            ):
                 why = "no live session"
             if why:
                 refused[name] = why

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from console.cli import Request
 
 LOOK_S = 6.0
-"""How long the nodes may take for the look before a drain or resume: nobody waits 12 s for the dead."""
+"""For the look before a drain or resume: nobody waits 12 s for the dead."""
 
 
 def act(
@@ -99,7 +99,9 @@ async def _execute(
 
 def plan_text(plan: Plan, errors: dict[str, str]) -> str:
     """The plan as a person reads it before saying yes."""
-    lines = [f"{plan.verb} {fold(plan.nodes)} ({len(plan.nodes)})" if plan.nodes else "nothing to do"]
+    lines = [
+        f"{plan.verb} {fold(plan.nodes)} ({len(plan.nodes)})" if plan.nodes else "nothing to do"
+    ]
     for allocation in plan.before:
         jobs = ", ".join(f"{job.id} {job.user}".strip() for job in allocation.jobs) or "no jobs"
         reason = f", reason: {allocation.reason}" if allocation.reason else ""

@@ -1,4 +1,4 @@
-"""`gpuconsole test`: the node-level all-reduce on idle nodes; results are Samples like any other."""
+"""`gpuconsole test`: the node-level all-reduce on idle nodes; results are Samples."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct
 from console import units
 from console.engine import Engine
 from console.launch import engine_for, run_async
-from console.output import Exit, Stdout, as_json, as_ndjson, exit_code, say
+from console.output import Stdout, as_json, as_ndjson, exit_code, say
 from console.settings import state_dir
 from inventory.expressions import expand, fold
 from probes.event import SCHEMA, Event, Finding, NodeState, NodeStatus, Sample, Severity, worst
@@ -91,9 +91,7 @@ def run(
     return run_async(_run(request, expand(nodes_expression), force, limit_s, as_json))
 
 
-async def _run(
-    request: Request, names: list[str], force: bool, limit_s: float, json: bool
-) -> int:
+async def _run(request: Request, names: list[str], force: bool, limit_s: float, json: bool) -> int:
     started = time.time()
     async with engine_for(request, one_pass=True, only=fold(names)) as engine:
         watcher = _Watcher()
@@ -110,9 +108,13 @@ async def _run(
         reports = [_report(engine, name, refused, watcher) for name in names]
     _store(watcher.samples)
     result = TestDocument(
-        schema=SCHEMA, at=started, duration_s=round(time.time() - started, 3), level="node",
-        verdict=worst([report.verdict for report in reports]), nodes=reports,
-    )  # fmt: skip
+        schema=SCHEMA,
+        at=started,
+        duration_s=round(time.time() - started, 3),
+        level="node",
+        verdict=worst([report.verdict for report in reports]),
+        nodes=reports,
+    )
     Stdout().write(as_json(result, indent=sys.stdout.isatty()) if json else _text(result))
     return exit_code(result.verdict)
 

@@ -52,9 +52,12 @@ async def inventory_for(request: Request) -> Inventory:
     from inventory.source import resolve
 
     return await resolve(
-        request.get("source"), hosts=request.get("hosts"), exclude=request.get("exclude"),
-        group=request.get("group"), run=LocalRun(),
-    )  # fmt: skip
+        request.get("source"),
+        hosts=request.get("hosts"),
+        exclude=request.get("exclude"),
+        group=request.get("group"),
+        run=LocalRun(),
+    )
 
 
 def _narrowed(inventory: Inventory, request: Request | None, only: str | None) -> Inventory:

@@ -1,4 +1,4 @@
-"""The JSON document of one pass, NDJSON streams and exit codes. stdout is data, stderr narration."""
+"""The document of one pass, NDJSON and exit codes. stdout is data, stderr narration."""
 
 from __future__ import annotations
 
@@ -16,9 +16,16 @@ from inventory.scheduler import Allocation
 from probes.event import SCHEMA, Event, Finding, NodeState, Row, Scalar, Severity, worst
 
 GPU_METRICS = (
-    "util_percent", "mem_used_bytes", "mem_total_bytes", "temp_c", "power_w", "power_limit_w",
-    "sm_clock_mhz", "reasons", "nvml_rc",
-)  # fmt: skip
+    "util_percent",
+    "mem_used_bytes",
+    "mem_total_bytes",
+    "temp_c",
+    "power_w",
+    "power_limit_w",
+    "sm_clock_mhz",
+    "reasons",
+    "nvml_rc",
+)
 
 
 class Exit(IntEnum):
@@ -50,7 +57,7 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     text: str = ""
     hint: str = ""
     age_s: float | None = None
-    """Seconds since the node's last answer when the document was written; absent if it never did."""
+    """Seconds since the node's last answer; absent if it never did."""
 
 
 class NodeReport(Struct, frozen=True, kw_only=True):

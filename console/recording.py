@@ -45,9 +45,10 @@ def _decode(path: Path, number: int, line: bytes) -> Event:
         return decoder.decode(line)
     except msgspec.MsgspecError as error:
         raise UsageError(
-            f"not an Event: {error}", where=f"{path}:{number}",
+            f"not an Event: {error}",
+            where=f"{path}:{number}",
             instead="record with `gpuconsole watch --json > FILE`",
-        ) from error  # fmt: skip
+        ) from error
 
 
 def inventory_of(path: Path) -> Inventory:
@@ -58,9 +59,10 @@ def inventory_of(path: Path) -> Inventory:
     if not names:
         raise UsageError("holds no Events", where=str(path))
     return Inventory(
-        nodes=tuple(Node(name=name) for name in names), cluster=f"recording {path.name}",
+        nodes=tuple(Node(name=name) for name in names),
+        cluster=f"recording {path.name}",
         source=str(path),
-    )  # fmt: skip
+    )
 
 
 def judge_file(request: Request, path: Path) -> int:

@@ -27,19 +27,21 @@ class Settings(Struct, frozen=True, kw_only=True):
     """Between two readings of the scheduler; one batched call each."""
     read_only: bool = False
     drain_cap: float = 0.2
-    """Fraction of the healthy pool above which the count must be typed; our estimate, not measured."""
+    """Share of the healthy pool above which the count must be typed (our estimate)."""
     rules: Path | None = None
 
 
 def state_dir() -> Path:
-    """Audit log and other things that must survive; created on first use, private."""
-    path = user_state_path("gpuconsole", appauthor=False)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path
+    """Audit log and other things that must survive. Looking at a cluster does not need it."""
+    return user_state_path("gpuconsole", appauthor=False)
 
 
 def log_path() -> Path:
     """The log file of the screen, which must not write to the terminal."""
-    path = user_log_path("gpuconsole", appauthor=False)
-    path.mkdir(mode=0o700, parents=True, exist_ok=True)
-    return path / "gpuconsole.log"
+    return user_log_path("gpuconsole", appauthor=False) / "gpuconsole.log"
+
+
+def private(folder: Path) -> Path:
+    """Make a folder that only its owner can read, if it is not there. Raises OSError."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder

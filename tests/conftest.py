@@ -87,7 +87,9 @@ def node_python(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(autouse=True)
-def _own_configuration(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:
+def _own_configuration(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Hide the developer's own configuration and state."""
     home = tmp_path_factory.mktemp("xdg")
     for name in ("CONFIG", "STATE", "CACHE", "DATA"):

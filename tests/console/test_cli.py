@@ -15,8 +15,13 @@ HEAVY = ("textual", "asyncssh", "ClusterShell", "pynvml", "psutil")
 def gpuconsole(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "console.cli", *arguments],
-        capture_output=True, text=True, timeout=60, check=False, stdin=subprocess.DEVNULL, **options,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        stdin=subprocess.DEVNULL,
+        **options,
+    )
 
 
 def imported(*arguments: str) -> set[str]:
@@ -72,5 +77,15 @@ def test_a_recording_with_a_bad_line_is_named_with_its_line(tmp_path: Path) -> N
 
 def test_help_names_every_command() -> None:
     text = gpuconsole("--help").stdout
-    for command in ("drain", "resume", "test", "watch", "replay", "explain", "doctor", "schema", "inventory"):
+    for command in (
+        "drain",
+        "resume",
+        "test",
+        "watch",
+        "replay",
+        "explain",
+        "doctor",
+        "schema",
+        "inventory",
+    ):
         assert command in text

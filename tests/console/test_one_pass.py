@@ -86,8 +86,10 @@ def test_the_document_is_of_the_published_shape(answer) -> None:
 def test_fail_on_turns_lesser_trouble_into_zero() -> None:
     done = subprocess.run(
         [*COMMAND, "-w", "gpu012", "--json", "--fail-on", "critical"],
-        capture_output=True, timeout=60, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
     assert verdicts(json.loads(done.stdout)) == {"gpu012": "warn"}
     assert done.returncode == 0
 
@@ -109,10 +111,13 @@ def console() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     def start(*arguments: str) -> subprocess.Popen[bytes]:
         running.append(
             subprocess.Popen(
-                [*COMMAND, *arguments], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE, start_new_session=True,
+                [*COMMAND, *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
             )
-        )  # fmt: skip
+        )
         return running[-1]
 
     yield start
