@@ -2,132 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NoReturn, ParamSpec, TypeVar
+from typing import Any, NoReturn
 
 import click
 
-from console.settings import Settings
+from console.options import JSON, Request, common, with_request
 from inventory.errors import ConsoleError, UsageError
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-WHERE = (
-    click.option(
-        "-i", "--inventory", "source", metavar="FILE|slurm:|ssh:|local:", help="Which nodes exist."
-    ),
-    click.option("-w", "hosts", metavar="HOSTS", help="Only these nodes, e.g. gpu[001-016]."),
-    click.option("-x", "exclude", metavar="HOSTS", help="Not these nodes."),
-    click.option("-g", "group", metavar="GROUP", help="Only this group of the inventory."),
-    click.option(
-        "--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."
-    ),
-    click.option(
-        "--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Story of the demo."
-    ),
-    click.option(
-        "--nodes", type=click.IntRange(1, 256), metavar="N", help="Nodes of the demo [16]."
-    ),
-)
-HOW = (
-    click.option(
-        "--timeout",
-        "timeout_s",
-        type=click.FloatRange(0.5, 600),
-        metavar="S",
-        help="Per node [12].",
-    ),
-    click.option(
-        "--fanout", type=click.IntRange(1, 1024), metavar="N", help="Handshakes at a time [64]."
-    ),
-    click.option(
-        "--window",
-        "window_s",
-        type=click.FloatRange(0.05, 60),
-        metavar="S",
-        help="Between the two counter samples of a pass [1].",
-    ),
-    click.option(
-        "--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits."
-    ),
-    click.option(
-        "--read-only",
-        is_flag=True,
-        default=None,
-        help="Refuse everything that changes the cluster.",
-    ),
-)
-JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable on stdout.")
-
-
-def common(function: Callable[P, R]) -> Callable[P, R]:
-    """Options that choose nodes and how to ask them, before or after the command's name."""
-    for option in reversed((*WHERE, *HOW)):
-        function = option(function)
-    return function
-
-
-class Request:
-    """The common options, root's first, the command's on top."""
-
-    def __init__(self, options: dict[str, Any]) -> None:
-        """`options` are click's parameters; None and False mean not typed."""
-        self.options = {k: v for k, v in options.items() if v not in (None, False)}
-
-    def over(self, options: dict[str, Any]) -> Request:
-        """The same with the options typed after the command's name on top."""
-        return Request({**self.options, **Request(options).options})
-
-    def get(self, name: str) -> Any:
-        """The option's value, None when it was not typed."""
-        return self.options.get(name)
-
-    def settings(self) -> Settings:
-        """Flags over defaults."""
-        names = Settings.__struct_fields__
-        return Settings(**{k: v for k, v in self.options.items() if k in names})
-
-
-def with_request(function: Callable[..., R]) -> Callable[..., R]:
-    """Give the command a Request made of root's and its own common options."""
-
-    @common
-    @click.pass_context
-    @functools.wraps(function)
-    def wrapper(context: click.Context, /, **parameters: Any) -> R:
-        names = {option.name for option in _parameters(context.command)}
-        own = {k: parameters.pop(k) for k in list(parameters) if k in COMMON and k in names}
-        root: Request = context.find_object(Request) or Request({})
-        return function(root.over(own), **parameters)
-
-    return wrapper
-
-
-COMMON = frozenset(
-    (
-        "source",
-        "hosts",
-        "exclude",
-        "group",
-        "demo",
-        "scenario",
-        "nodes",
-        "timeout_s",
-        "fanout",
-        "window_s",
-        "rules",
-        "read_only",
-    )
-)
-
-
-def _parameters(command: click.Command) -> list[click.Parameter]:
-    return command.params
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -331,12 +214,18 @@ def _leave(text: str, code: int) -> NoReturn:
 def _logged(error: Exception) -> str:
     import traceback
 
-    from console.settings import log_path
+    from console.settings import log_path, private
 
+    what = f"internal error: {type(error).__name__}: {error}"
     path = log_path()
-    with path.open("a", encoding="utf-8") as log:
-        traceback.print_exception(error, file=log)
-    return f"internal error: {type(error).__name__}: {error} (details in {path})"
+    try:
+        private(path.parent)
+        with path.open("a", encoding="utf-8") as log:
+            traceback.print_exception(error, file=log)
+    except OSError as unwritable:
+        traceback.print_exception(error)
+        return f"{what} (details above: {path}: {unwritable.strerror})"
+    return f"{what} (details in {path})"
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ import resource
 import shutil
 from collections.abc import Iterable
 from importlib.metadata import version
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -17,12 +18,12 @@ from msgspec import Struct
 from console.engine import schedulers_for
 from console.launch import inventory_for
 from console.output import Exit, Stdout
-from console.settings import log_path, state_dir
+from console.settings import log_path, private, state_dir
 from inventory.errors import ConsoleError
 from inventory.node import Inventory
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 DESCRIPTORS_PER_NODE = 3
 
@@ -70,10 +71,11 @@ def _machine() -> Iterable[Line]:
 
 
 def _writable(what: str, path: str) -> Line:
-    ok = os.access(path, os.W_OK)
-    return Line(
-        ok, f"{what} {path}", "" if ok else "not writable: drains need the audit file there"
-    )
+    try:
+        ok, why = os.access(private(Path(path)), os.W_OK), "not writable"
+    except OSError as error:
+        ok, why = False, str(error.strerror)
+    return Line(ok, f"{what} {path}", "" if ok else f"{why}: drains need the audit file there")
 
 
 async def _cluster(request: Request) -> list[Line]:

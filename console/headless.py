@@ -14,7 +14,7 @@ from inventory.expressions import fold
 from probes.event import Event, Severity
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 TICK_S = 1.0
 

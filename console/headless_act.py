@@ -16,7 +16,7 @@ from inventory.expressions import expand, fold
 from inventory.scheduler import Plan, Step
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 LOOK_S = 6.0
 """For the look before a drain or resume: nobody waits 12 s for the dead."""

@@ -14,12 +14,12 @@ from console import units
 from console.engine import Engine
 from console.launch import engine_for, run_async
 from console.output import Stdout, as_json, as_ndjson, exit_code, say
-from console.settings import state_dir
+from console.settings import private, state_dir
 from inventory.expressions import expand, fold
 from probes.event import SCHEMA, Event, Finding, NodeState, NodeStatus, Sample, Severity, worst
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 READY_S = 30.0
 """How long a node may take until its session is up and its GPU processes were read."""
@@ -191,7 +191,7 @@ def _float(value: object) -> float | None:
 def _store(samples: list[Event]) -> None:
     """Append the results to the state directory; a full disk costs the record, not the result."""
     try:
-        with (state_dir() / "tests.ndjson").open("ab") as file:
+        with (private(state_dir()) / "tests.ndjson").open("ab") as file:
             file.write(as_ndjson(samples))
     except OSError as error:
         say(f"results not stored: {error.strerror}")

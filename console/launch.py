@@ -16,7 +16,7 @@ from inventory.node import Inventory, Node
 from probes.rules import load_rules
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 
 @contextlib.asynccontextmanager

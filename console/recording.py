@@ -20,7 +20,7 @@ from probes.event import Event, Finding, NodeStatus, Sample, decoder
 from probes.rules import load_rules
 
 if TYPE_CHECKING:
-    from console.cli import Request
+    from console.options import Request
 
 
 Answer: TypeAlias = Sample | NodeStatus | Allocation | Step

@@ -10,8 +10,8 @@ from console.launch import engine_for, run_async
 from console.recording import ReplayEngine
 
 if TYPE_CHECKING:
-    from console.cli import Request
     from console.engine import Engine
+    from console.options import Request
 
 SCREEN_FANOUT = 32
 """Handshakes at a time with a screen alive.
