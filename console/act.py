@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 
 import msgspec
@@ -171,11 +172,7 @@ async def execute(
     Raises UsageError when the plan asks for a typed count and it does not match, ConsoleError when
     the audit file cannot be written: then nothing is done.
     """
-    if plan.confirm_count is not None and typed_count != plan.confirm_count:
-        raise UsageError(
-            f"this {plan.verb}s {plan.confirm_count} nodes, more than the cap",
-            instead=f"type the number {plan.confirm_count} (--count {plan.confirm_count})",
-        )
+    _check_count(plan, typed_count)
     try:
         audit.intend(plan)
     except OSError as error:
@@ -185,6 +182,18 @@ async def execute(
     for key, members in _by_scheduler(plan.nodes, fleet).items():
         async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
             yield step
+
+
+def _check_count(plan: Plan, typed: int | None) -> None:
+    """A number that was typed must be the plan's, asked for or not."""
+    count = len(plan.nodes)
+    if typed == count or (typed is None and plan.confirm_count is None):
+        return
+    why = f", not {typed}" if plan.confirm_count is None else ", more than the cap"
+    raise UsageError(
+        f"this {plan.verb}s {count} node{'s' * (count != 1)}{why}",
+        instead=f"type the number {count} (--count {count})",
+    )
 
 
 async def _act(
@@ -204,8 +213,8 @@ async def _act(
         steps = scheduler.resume(list(names), override=override)
     async for step in steps:
         ours = msgspec.structs.replace(step, node=names.get(step.node, step.node))
-        if ours.phase in FINAL_PHASES:
-            audit.outcome(plan, ours)
+        if ours.phase in FINAL_PHASES and (lost := _record(audit, plan, ours)) is not None:
+            yield lost
         feed(ours)
         yield ours
     try:
@@ -218,7 +227,18 @@ async def _act(
             allocation, node=names.get(allocation.node, allocation.node)
         )
         feed(after)
-        audit.reading(plan, after)
+        with contextlib.suppress(OSError):  # told with the outcome; it has not become better
+            audit.reading(plan, after)
+
+
+def _record(audit: Audit, plan: Plan, step: Step) -> Step | None:
+    """Write the outcome; a step that says so when that fails: what was done stays done."""
+    try:
+        audit.outcome(plan, step)
+    except OSError as error:
+        lost = f"outcome not recorded in {audit.path}: {error.strerror}"
+        return Step(node=step.node, at=step.at, phase="audit", ok=False, detail=lost)
+    return None
 
 
 async def read_allocations(

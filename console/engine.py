@@ -74,6 +74,11 @@ class Engine:
         """Whether anything that writes is refused."""
         return self.settings.read_only
 
+    def check_may_write(self, verb: str) -> None:
+        """Raise UsageError in read-only mode."""
+        if self.read_only:
+            raise UsageError(f"{verb} is not possible with --read-only")
+
     @property
     def cluster(self) -> str:
         """The cluster's name, or where the inventory came from."""
@@ -171,8 +176,7 @@ class Engine:
         despite_findings: bool = False,
     ) -> Plan:
         """Read the scheduler now, then plan from that. Raises UsageError in read-only mode."""
-        if self.read_only:
-            raise UsageError(f"{verb} is not possible with --read-only")
+        self.check_may_write(verb)
         await act.read_allocations(self.fleet, self.schedulers, self.feed)
         self.fleet.tick()
         return act.plan(
@@ -190,8 +194,7 @@ class Engine:
         self, plan: Plan, typed_count: int | None = None, *, override: bool = False
     ) -> AsyncIterator[Step]:
         """Carry out a confirmed plan."""
-        if self.read_only:
-            raise UsageError(f"{plan.verb} is not possible with --read-only")
+        self.check_may_write(plan.verb)
         async for step in act.execute(
             plan,
             self.fleet,
@@ -230,8 +233,7 @@ class Engine:
         self, names: Sequence[str], *, force: bool = False, limit_s: float = 120.0
     ) -> dict[str, str]:
         """Start the node-level all-reduce; node -> why not for those that were refused."""
-        if self.read_only:
-            raise UsageError("test is not possible with --read-only")
+        self.check_may_write("test")
         refused: dict[str, str] = {}
         for name in names:
             why = "" if force else self.test_refusal(name)

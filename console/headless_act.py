@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
+import signal
 import sys
-from typing import TYPE_CHECKING
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from console.act import FINAL_PHASES
 from console.engine import Engine
-from console.launch import engine_for, run_async
+from console.launch import chosen, engine_for, run_async
 from console.output import Exit, Stdout, as_json, say
-from inventory.errors import UsageError
+from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
 from inventory.scheduler import Plan, Step
 
@@ -56,32 +61,80 @@ async def _act(
     json: bool,
     despite_findings: bool,
 ) -> int:
-    out = Stdout()
+    out = Stdout() if json else None
     quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
     # The whole inventory: the cap is a share of the whole pool, not of the nodes named here.
     async with engine_for(quick, one_pass=True) as engine:
+        engine.check_may_write(verb)
+        chosen(engine.inventory.nodes, names)
+        await engine.read_schedulers()
+        _check_schedulers(engine, names)
         await engine.one_pass(set(names))
         plan = await engine.plan(
             verb, names, reason, override=override, despite_findings=despite_findings
         )
-        if json:
-            out.write(as_json(plan, indent=False)) if dry_run else None
+        _check_schedulers(engine, names)
+        if out is not None:
+            _write_plan(out, plan, whole=dry_run)
         else:
             say(plan_text(plan, engine.fleet.errors))
         if dry_run or not plan.nodes:
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
-        typed = count if count is not None or yes else _ask(plan)
-        steps = await _execute(engine, plan, typed, override, out if json else None)
-    failed = {step.node for step in steps if not step.ok} | set(plan.refused)
-    return Exit.UNKNOWN if failed else Exit.OK
+        typed = count if yes else _ask(plan, count)
+        steps = await _execute(engine, plan, typed, override, out)
+    return Exit.UNKNOWN if plan.refused or not all(_went_well(steps).values()) else Exit.OK
 
 
-def _ask(plan: Plan) -> int | None:
-    """Ask at the terminal; raises click.Abort for a no."""
-    if plan.confirm_count is not None:
-        return int(click.prompt(f"Type the number of nodes to {plan.verb}", type=int, err=True))
-    click.confirm(f"{plan.verb} {fold(plan.nodes)}?", abort=True, err=True)
-    return None
+def _check_schedulers(engine: Engine, names: list[str]) -> None:
+    """Raise the trouble with the scheduler of any of these nodes: nothing can be done there."""
+    for name in names:
+        scheduler = engine.fleet.nodes[name].node.scheduler or ""
+        if scheduler in engine.fleet.errors:
+            raise ConsoleError(f"{scheduler}: {engine.fleet.errors[scheduler]}; nothing was done")
+
+
+def _write_plan(out: Stdout, plan: Plan, *, whole: bool) -> None:
+    """The plan as JSON, or only a Step for each node that it leaves alone."""
+    if whole:
+        out.write(as_json(plan, indent=False))
+        return
+    for name, why in plan.refused.items():
+        step = Step(node=name, at=time.time(), phase="refused", ok=False, detail=why)
+        out.write(as_json(step, indent=False))
+
+
+def _went_well(steps: list[Step]) -> dict[str, bool]:
+    """Node -> whether its last word was a good one. A write that failed may be tried again."""
+    words = {step.node: step.ok for step in steps if step.phase in FINAL_PHASES}
+    unrecorded = {step.node: False for step in steps if step.phase == "audit" and not step.ok}
+    return words | unrecorded
+
+
+def _ask(plan: Plan, count: int | None) -> int | None:
+    """Ask at the terminal; the number typed, if any. Raises click.Abort for a no."""
+    with _own_signals():
+        if plan.confirm_count is None:
+            click.confirm(f"{plan.verb} {fold(plan.nodes)}?", abort=True, err=True)
+        elif count is None:
+            text = f"Type the number of nodes to {plan.verb}"
+            return int(click.prompt(text, type=int, err=True))
+    return count
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """While a prompt blocks the event loop its handlers do nothing: signals act as ever."""
+    ours: dict[signal.Signals, Any] = {
+        signal.SIGINT: signal.default_int_handler,
+        signal.SIGTERM: signal.SIG_DFL,
+        signal.SIGHUP: signal.SIG_DFL,
+    }
+    before = {number: signal.signal(number, handler) for number, handler in ours.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 async def _execute(
@@ -92,7 +145,7 @@ async def _execute(
         steps.append(step)
         if out is not None:
             out.write(as_json(step, indent=False))
-        elif step.phase in ("done", "refused", "failed"):
+        elif step.phase in FINAL_PHASES or not step.ok:
             say(f"{step.node}: {step.phase}{': ' + step.detail if step.detail else ''}")
     return steps
 

@@ -69,7 +69,7 @@ def _narrowed(inventory: Inventory, request: Request | None, only: str | None) -
     nodes: tuple[Node, ...] = inventory.nodes
     for expression in (request.get("hosts") if request else None, only):
         if expression:
-            nodes = _chosen(nodes, expand(expression))
+            nodes = chosen(nodes, expand(expression))
     if request and request.get("exclude"):
         gone = set(expand(request.get("exclude")))
         nodes = tuple(node for node in nodes if node.name not in gone)
@@ -80,7 +80,8 @@ def _narrowed(inventory: Inventory, request: Request | None, only: str | None) -
     return msgspec.structs.replace(inventory, nodes=nodes)
 
 
-def _chosen(nodes: tuple[Node, ...], names: list[str]) -> tuple[Node, ...]:
+def chosen(nodes: tuple[Node, ...], names: list[str]) -> tuple[Node, ...]:
+    """These nodes of the inventory. Raises UsageError for a name that it does not have."""
     import difflib
 
     known = {node.name: node for node in nodes}

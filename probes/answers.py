@@ -25,6 +25,9 @@ TEXT_CHARS = 300
 ROW_TEXT_CHARS = 500
 """The kernel_log probe cuts its lines there (metric contract)."""
 
+EARLY_MAX_S = 60.0
+"""No tick takes longer than a few deadlines of 5 s; anything else is no time of a reading."""
+
 DRIFT = 1e-4
 """Two clocks may drift apart by 100 ppm, twice what a quartz does without NTP; see `Clock`."""
 
@@ -108,12 +111,13 @@ class Answers:
             if device in devices:
                 own = rows if not device else []
                 kept = self._values(values, METRICS_MAX, TEXT_CHARS)
+                early_s = _early_s(frame, raw)
                 yield Sample(
                     node=self.node,
                     probe=probe,
                     device=device,
-                    at=at,
-                    clock=clock,
+                    at=self._at(frame.t - early_s, mono, now) if early_s else at,
+                    clock=clock - early_s,
                     values=kept,
                     rows=own,
                 )
@@ -232,6 +236,12 @@ class Answers:
             elif sane(value):
                 kept[self._name(name)] = value
         return kept
+
+
+def _early_s(frame: Tick, device: str) -> float:
+    """Seconds that a device was read before the answer's own time."""
+    early_s = frame.t - frame.at.get(device, frame.t)
+    return early_s if 0 < early_s <= EARLY_MAX_S else 0.0
 
 
 def events_of(

@@ -47,6 +47,8 @@ class Tick(Struct, tag_field="k", tag="s"):
     d: dict[str, dict[str, Scalar]] = field(default_factory=dict)
     r: list[Row] = field(default_factory=list)
     gone: list[str] = field(default_factory=list)
+    at: dict[str, float] = field(default_factory=dict)
+    """Devices whose readings were made clearly before `t`."""
 
 
 class Hung(Struct, tag_field="k", tag="hung"):

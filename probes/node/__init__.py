@@ -1,14 +1,14 @@
 """THE PAYLOAD: what runs on the node. Python 3.6 syntax, the standard library and pynvml.
 
-Wire protocol (design 3). The bastion runs one loader command per node, writes the payload header and
-body to its stdin, then control lines. The node answers on stdout.
+Wire protocol (design 3). The bastion runs one loader command per node, writes the payload header
+and body to its stdin, then control lines. The node answers on stdout.
 
-Node -> bastion: one line per frame, `MARKER SP JSON LF`; MARKER is random per session. Anything else
-on stdout is noise. Frame kinds ("k"):
+Node -> bastion: one line per frame, `MARKER SP JSON LF`; MARKER is random per session. Anything
+else on stdout is noise. Frame kinds ("k"):
   hello   {"k":"hello","v":1,"host":str,"python":"3.6.15","pid":int,"uid":int,"boot_id":str,
            "boot_wall":float,"wall":float,"mono":float,"kernel":str,"os":str,
            "caps":[probe names that will run],"missing":{"kernel_log":"why and what to do"}}
-  s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}   one probe tick.
+  s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}  one tick.
           "t" is when its readings were complete: rates over two answers are right to a few ms.
           "at":{device: mono_s} holds devices read more than 50 ms before that (another one hung).
           "d" holds each device that answered; "gone":[device] those that vanished since last tick.
@@ -33,7 +33,7 @@ pass is left out, however slowly the bastion reads.
 Optional in a module: `prepare(ctx)` before hello (quick, no driver call) may fill ctx.missing; a
 "stream" module has `follow(ctx, emit)` for watch mode, where emit(devices, rows) sends.
 
-Probe module contract: NAME, INTERVAL ("fast"|"slow"|"rare"|"stream"), COUNTERS (bool: sampled twice in
-a pass), METRICS {metric: (unit, kind, help)} with kind gauge|counter|info, and
+Probe module contract: NAME, INTERVAL ("fast"|"slow"|"rare"|"stream"), COUNTERS (bool: sampled
+twice in a pass), METRICS {metric: (unit, kind, help)} with kind gauge|counter|info, and
 `collect(ctx)` -> (devices: dict, rows: list). ctx gives root paths, the shared NVML object, clocks.
 """

@@ -17,20 +17,20 @@ SLOTS = tuple(f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3",
 IB = tuple(f"mlx5_{n}/1" for n in range(8))
 RULES: Rules = load_rules()
 
-GPU: dict[str, Scalar] = {
+GPU: dict[str, Any] = {
     "util_percent": 98, "mem_util_percent": 40, "mem_used_bytes": 70 << 30,
     "mem_total_bytes": 80 << 30, "temp_c": 60, "thermal_margin_c": 27, "power_w": 650.0,
     "power_limit_w": 700.0, "sm_clock_mhz": 1755,
     "sm_clock_max_mhz": 1980, "mem_clock_mhz": 2619, "mem_clock_max_mhz": 2619, "reasons": 0x4,
     "pstate": 0, "thermal_hw_ns": 0, "thermal_sw_ns": 0, "power_brake_ns": 0, "power_cap_ns": 0,
 }  # fmt: skip
-ECC: dict[str, Scalar] = {
+ECC: dict[str, Any] = {
     "ecc_mode": True, "ecc_uncorrected_volatile": 0, "ecc_corrected_volatile": 3,
     "ecc_uncorrected_aggregate": 0, "ecc_corrected_aggregate": 90, "remap_correctable": 0,
     "remap_uncorrectable": 0, "remap_pending": False, "remap_failure": False, "recovery_action": 0,
 }  # fmt: skip
-PCIE: dict[str, Scalar] = {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
-PORT: dict[str, Scalar] = {
+PCIE: dict[str, Any] = {"gen": 5, "gen_max": 5, "width": 16, "width_max": 16, "replays": 0}
+PORT: dict[str, Any] = {
     "state": 4, "state_text": "ACTIVE", "phys_state": 5, "phys_text": "LinkUp", "rate_gbps": 400.0,
     "rate_text": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand", "is_vf": False, "lid": 17,
     "default_route": False, "has_counters": True, "symbol_error": 0, "link_downed": 0,
@@ -39,8 +39,8 @@ PORT: dict[str, Scalar] = {
 }  # fmt: skip
 
 
-def nvlink(links: int = 18, mbps: int = 26562, **changed: Scalar) -> dict[str, Scalar]:
-    values: dict[str, Scalar] = {"links": links, "fabric_state": 3, "fabric_status": 0}
+def nvlink(links: int = 18, mbps: int = 26562, **changed: Scalar) -> dict[str, Any]:
+    values: dict[str, Any] = {"links": links, "fabric_state": 3, "fabric_status": 0}
     for link in range(links):
         values |= {f"link{link}_up": True, f"link{link}_mbps": mbps, f"link{link}_crc": 0}
     return values | changed
@@ -75,7 +75,7 @@ class Built:
         for slot in SLOTS:
             if slot not in slots and self.facts.get("inventory", slot):
                 self.put("inventory", slot, gone=True)
-        values: dict[str, Scalar] = {
+        values: dict[str, Any] = {
             "driver_version": "580.95.05", "gpu_count": len(slots), "pci_gpu_count": 8,
             "nvml_library": True, **node,
         }  # fmt: skip

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from probes.checks import RULES as REGISTRY
-from probes.event import Action, NodeState, Scalar, Severity
+from probes.event import Action, NodeState, Severity
 from tests.judging.build import (
     IB,
     RULES,
@@ -124,7 +125,7 @@ def test_a_hung_call_is_named_with_its_age() -> None:
     ],
 )
 def test_one_changed_reading_gives_one_finding(
-    probe: str, change: dict[str, Scalar], rule: str, severity: Severity
+    probe: str, change: dict[str, Any], rule: str, severity: Severity
 ) -> None:
     node = Built()
     node.change(probe, SLOTS[1], **change)

@@ -1,0 +1,48 @@
+"""The README's promises that can be checked: its two lines, its tables of commands and keys."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from console.cli import cli
+from console.tui.commands import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_first_screen_has_exactly_two_lines_to_copy() -> None:
+    first = "\n".join(README.splitlines()[:24])
+    lines = [line.strip() for line in first.splitlines() if line.startswith("    ")]
+    assert len(lines) == 2
+    assert lines[0].endswith("gpuconsole --demo")
+    assert lines[1].endswith("pytest")
+
+
+def test_ci_runs_the_readmes_own_test_line() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    assert "README.md" in script
+    assert "GPUCONSOLE_LAB=required" in script
+
+
+def test_every_command_is_in_the_table_and_the_other_way_round() -> None:
+    table = set(re.findall(r"^\| `gpuconsole ([a-z]+)", README, re.MULTILINE))
+    assert table == set(cli.commands)
+
+
+def test_every_key_is_in_the_table_and_the_other_way_round() -> None:
+    keys = README.partition("## Keys")[2].partition("The filter after")[0]
+    rows = re.findall(r"^\| `(.+?)` \| (.+?) \|$", keys, re.MULTILINE)
+    documented = [
+        (key, text.partition(" (fleet view)")[0].partition(" (node view)")[0]) for key, text in rows
+    ]
+    assert documented == [(c.shown, c.help.rstrip(".")) for c in COMMANDS]
+
+
+def test_every_option_the_readme_names_exists() -> None:
+    known = {name for parameter in cli.params for name in parameter.opts}
+    for command in cli.commands.values():
+        known |= {name for parameter in command.params for name in parameter.opts}
+    named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--version"}
+    assert named <= known
