@@ -98,15 +98,21 @@ class Engine:
     async def run(self) -> None:
         """Watch all nodes and the scheduler until cancelled; agents are gone when it returns."""
         async with self._connected(), asyncio.TaskGroup() as group:
-            if self.schedulers:
-                first = group.create_task(
-                    act.read_allocations(self.fleet, self.schedulers, self.feed)
-                )
-                await asyncio.wait([first], timeout=FIRST_READING_S)
+            await self._first_reading(group)
             while True:
                 self._start_missing(group)
                 await asyncio.sleep(self.settings.scheduler_s)
-                await act.read_allocations(self.fleet, self.schedulers, self.feed)
+                await self.read_schedulers()
+
+    async def read_schedulers(self) -> None:
+        """Ask each scheduler once; what cannot be asked is in the Fleet's errors afterwards."""
+        await act.read_allocations(self.fleet, self.schedulers, self.feed)
+
+    async def _first_reading(self, group: asyncio.TaskGroup) -> None:
+        """Begin the first reading; a scheduler that is slow to answer delays nobody."""
+        if self.schedulers:
+            first = group.create_task(self.read_schedulers())
+            await asyncio.wait([first], timeout=FIRST_READING_S)
 
     def _start_missing(self, group: asyncio.TaskGroup) -> None:
         """A session for every node that has none and is not powered off by design."""
@@ -117,7 +123,7 @@ class Engine:
     async def one_pass(self, names: Collection[str] | None = None) -> None:
         """One pass over these nodes (all when None), each bounded by the timeout."""
         async with self._connected(), asyncio.TaskGroup() as group:
-            await act.read_allocations(self.fleet, self.schedulers, self.feed)
+            await self._first_reading(group)
             for node in self.inventory.nodes:
                 if (names is None or node.name in names) and not self._powered_off(node):
                     self._start(group, node, "pass")
@@ -177,7 +183,7 @@ class Engine:
     ) -> Plan:
         """Read the scheduler now, then plan from that. Raises UsageError in read-only mode."""
         self.check_may_write(verb)
-        await act.read_allocations(self.fleet, self.schedulers, self.feed)
+        await self.read_schedulers()
         self.fleet.tick()
         return act.plan(
             verb,

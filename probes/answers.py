@@ -23,7 +23,7 @@ ROW_FIELDS_MAX = 32
 NAME_CHARS = 64
 TEXT_CHARS = 300
 ROW_TEXT_CHARS = 500
-"""The kernel_log probe cuts its lines there (metric contract)."""
+"""The kernel_log probe cuts its lines there."""
 
 EARLY_MAX_S = 60.0
 """No tick takes longer than a few deadlines of 5 s; anything else is no time of a reading."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -11,6 +12,8 @@ from probes.facts import NodeFacts
 
 MANAGEMENT = "management"
 COMPUTE = "compute"
+
+_N = TypeVar("_N", int, float)
 
 
 class Peers(Struct, frozen=True, kw_only=True):
@@ -107,7 +110,7 @@ def gpu_slots(facts: NodeFacts) -> set[str] | None:
     return {device for device, _ in facts.devices("inventory") if device}
 
 
-def majority(counts: Counter[int] | Counter[float]) -> int | float | None:
+def majority(counts: Counter[_N]) -> _N | None:
     """The value of more than half; None when there is none (a 50/50 split has no majority)."""
     if not counts:
         return None

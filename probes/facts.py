@@ -17,12 +17,12 @@ _PROBE_STATES = (NodeState.HUNG, NodeState.DEGRADED, NodeState.UP)
 
 
 class NodeFacts:
-    """The latest answer of every probe, rates between the last two, and the conversation's state."""
+    """The latest answer of every probe, rates between two answers, and the conversation's state."""
 
     __slots__ = (
-        "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise", "rates", "status",
-        "troubles",
-    )
+        "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise", "rates",
+        "status", "troubles",
+    )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
         """Nothing known yet: state pending."""

@@ -1,7 +1,7 @@
 """Kernel log lines of GPU nodes: one event per line, whichever reader printed it. Pure.
 
-Shapes: Xid, SXid and "off the bus" as the open driver and gpud spell them, AER and lockups of Linux,
-mlx5 as in NVSentinel's syslog patterns, file systems as in gpud and node-problem-detector.
+Shapes: Xid, SXid and "off the bus" as the open driver and gpud spell them, AER and lockups of
+Linux, mlx5 as in NVSentinel's syslog patterns, file systems as in gpud and node-problem-detector.
 Parsing anchors on keywords; what does not match is no event, never an error.
 """
 
@@ -21,7 +21,8 @@ class KernelEvent(Struct, frozen=True, kw_only=True):
     """One thing the kernel said."""
 
     kind: str
-    """xid, sxid, off_bus, rminit, mismatch, aer, mce, mlx5, lockup, hung_task, oom, nfs, lustre, nvme, fs."""
+    """xid, sxid, off_bus, rminit, mismatch, aer, mce, mlx5, lockup, hung_task, oom, nfs, lustre,
+    nvme, fs."""
     text: str
     """The line without its prefix."""
     mono: float | None = None
@@ -48,7 +49,8 @@ class Burst(Struct, frozen=True, kw_only=True):
 _KMSG = re.compile(r"^(?P<prio>\d+),\d+,(?P<usec>\d+),[^;]*;")
 _MONO = re.compile(r"^(?:<\d+>)?\[\s*(?P<mono>\d+\.\d+)\](?:\[\s*[TC]\d+\])?\s*")
 _ISO = re.compile(
-    r"^(?:[a-z]+\s*:[a-z]+\s*:\s*)?(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\s+"
+    r"^(?:[a-z]+\s*:[a-z]+\s*:\s*)?"
+    r"(?P<iso>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?)\s+"
 )
 _CTIME = re.compile(r"^\[(?P<ctime>[A-Z][a-z]{2} [A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d \d{4})\]\s*")
 _SYSLOG = re.compile(r"^(?P<short>[A-Z][a-z]{2}\s+\d+ \d\d:\d\d:\d\d)\s+")
@@ -56,7 +58,8 @@ _HOST = re.compile(r"^\S+\s+kernel(?:\[\d+\])?:\s*")
 
 _BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?"
 _XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_BDF})(?P<mig>(?: GPU-[IC]+:\d+)*)\): (?P<code>\d+)(?:,\s*(?P<rest>.*))?$",
+    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{_BDF})(?P<mig>(?: GPU-[IC]+:\d+)*)\): (?P<code>\d+)"
+    r"(?:,\s*(?P<rest>.*))?$",
     re.IGNORECASE,
 )
 _PID = re.compile(r"^pid='?(?P<pid>-?\d+|<unknown>)'?,\s*(?:name=(?P<rest>.*))?$")
@@ -68,20 +71,24 @@ _SXID = re.compile(
     rf"nvidia-nvswitch(?P<switch>\d+): SXid \(PCI:(?P<pci>{_BDF})\): (?P<code>\d{{5}}), "
     r"(?P<severity>Fatal|Non-fatal), (?:Link (?P<link>\d+) )?(?P<text>.*)$"
 )
-_OFF_BUS = re.compile(rf"NVRM: GPU (?:at PCI:)?(?P<pci>{_BDF}): GPU has fallen off the bus", re.I)
-_OFF_BUS_LOAD = re.compile(rf"NVRM: The NVIDIA GPU (?P<pci>{_BDF})", re.I)
-_RMINIT = re.compile(rf"NVRM: (?:GPU (?P<pci>{_BDF}): )?RmInitAdapter failed", re.I)
+_OFF_BUS = re.compile(
+    rf"NVRM: GPU (?:at PCI:)?(?P<pci>{_BDF}): GPU has fallen off the bus", re.IGNORECASE
+)
+_OFF_BUS_LOAD = re.compile(rf"NVRM: The NVIDIA GPU (?P<pci>{_BDF})", re.IGNORECASE)
+_RMINIT = re.compile(rf"NVRM: (?:GPU (?P<pci>{_BDF}): )?RmInitAdapter failed", re.IGNORECASE)
 _MISMATCH = re.compile(r"NVRM: API mismatch: .*client.* version (?P<client>[\d.]+)")
 _AER = re.compile(
     rf"(?:\S+ )?(?P<pci>{_BDF}): (?:AER: )?(?:PCIe|CXL) Bus Error: "
-    r"severity=(?P<severity>Corrected|Correctable|Uncorrected(?: \([\w-]+\))?), type=(?P<layer>[^,]+)",
-    re.I,
+    r"severity=(?P<severity>Corrected|Correctable|Uncorrected(?: \([\w-]+\))?), "
+    r"type=(?P<layer>[^,]+)",
+    re.IGNORECASE,
 )
 _MLX5 = re.compile(rf"mlx5_core (?P<pci>{_BDF})(?: (?P<dev>\w+))?:? (?P<text>.*)$")
+_MODULE = r"[Pp]ort module event.*module (?P<module>\d+).*"
 _MLX5_KINDS = (
     ("insufficient_power", re.compile(r"insufficient power on the PCIe slot \((?P<watt>\d+)W\)")),
-    ("high_temperature", re.compile(r"[Pp]ort module event.*module (?P<module>\d+).*High Temperature")),
-    ("cable_unplugged", re.compile(r"[Pp]ort module event.*module (?P<module>\d+).*unplugged")),
+    ("high_temperature", re.compile(_MODULE + r"High Temperature")),
+    ("cable_unplugged", re.compile(_MODULE + r"unplugged")),
     ("link_down", re.compile(r"Port: (?P<port>\d+) Link DOWN|Link down")),
     ("link_active", re.compile(r"Port: (?P<port>\d+) Link ACTIVE|Link up")),
     ("access_reg", re.compile(r"ACCESS_REG")),
@@ -94,10 +101,12 @@ _OTHERS = (
         r"task (?P<comm>.+):(?P<pid>\d+) blocked for more than (?P<seconds>\d+) seconds")),
     ("oom", re.compile(r"Out of memory: Kill(?:ed)? process (?P<pid>\d+) \((?P<comm>[^)]*)\)")),
     ("nfs", re.compile(r"nfs: server (?P<server>\S+) (?P<what>not responding|OK)")),
-    ("lustre", re.compile(r"(?:Lustre|LNet)(?:Error)?:.*?(?P<target>[\w-]+-(?:OST|MDT)[0-9a-f]{4})")),
+    ("lustre", re.compile(
+        r"(?:Lustre|LNet)(?:Error)?:.*?(?P<target>[\w-]+-(?:OST|MDT)[0-9a-f]{4})")),
     ("nvme", re.compile(r"nvme nvme\d+: .*(?:timeout|reset|Disabling|I/O error)")),
     ("mce", re.compile(r"\[Hardware Error\]|mce: .*(?:Machine check|MCE)|EDAC .*(?P<class>CE|UE)")),
-    ("fs", re.compile(r"EXT4-fs error|XFS .*(?:shut|Corruption)|[Rr]emounting filesystem read-only")),
+    ("fs", re.compile(
+        r"EXT4-fs error|XFS .*(?:shut|Corruption)|[Rr]emounting filesystem read-only")),
 )  # fmt: skip
 
 
@@ -152,8 +161,9 @@ def _prefix(line: str, year: int | None) -> tuple[float | None, float | None, st
     if match := _SYSLOG.match(line):
         wall = None
         if year is not None:
-            at = datetime.strptime(f"{year} {match['short']}", "%Y %b %d %H:%M:%S")
-            wall = at.replace(tzinfo=UTC).timestamp()
+            stamp = f"{year} {match['short']}"
+            at = datetime.strptime(stamp, "%Y %b %d %H:%M:%S").replace(tzinfo=UTC)
+            wall = at.timestamp()
         return None, wall, _HOST.sub("", line[match.end() :])
     return None, None, line
 
@@ -174,7 +184,7 @@ def _xid(text: str) -> _Found | None:
 
 
 def _who(rest: str) -> tuple[int | None, str | None, str]:
-    """(pid, process, text) after the code. Names may hold commas and brackets, pids may be quoted."""
+    """(pid, process, text) after the code: names may hold commas and brackets, pids quotes."""
     match = _PID.match(rest) or re.match(r"^pid='?(?P<pid>-?\d+|<unknown>)'?(?P<rest>)$", rest)
     if match is None:
         return None, None, rest
@@ -249,7 +259,8 @@ def _mlx5(text: str) -> _Found | None:
     for what, pattern in _MLX5_KINDS:
         if inner := pattern.search(match["text"]):
             facts = {k: int(v) for k, v in inner.groupdict().items() if v is not None}
-            return {"kind": "mlx5", "pci": match["pci"].lower(), "what": what, "dev": match["dev"], **facts}
+            pci, dev = match["pci"].lower(), match["dev"]
+            return {"kind": "mlx5", "pci": pci, "what": what, "dev": dev, **facts}
     return None
 
 

@@ -8,6 +8,11 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
+
+# How long an example takes depends on who else uses the machine: no timing asserts.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 LAB_REQUIRED = os.environ.get("GPUCONSOLE_LAB") == "required"
 """Set by CI: a missing service is then a failure, not a skip."""

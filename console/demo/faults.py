@@ -1,7 +1,7 @@
 """What each kind of fault shows: in the driver's answers, in files under the root, in kernel lines.
 
-Every function is pure in (fault, story time). Line shapes: reference science.md 3.1; what a fault
-leaves in NVML and sysfs: science.md 3 to 5.
+Every function is pure in (fault, story time). Line shapes: the open driver's format strings and the
+patterns of gpud; what a fault leaves behind: NVIDIA's Xid catalogue, nvml.h and the sysfs ABI.
 
 thermal       a failing heat sink: hot, clock down, thermal reasons, power below its peers
 power_brake   the power supply's brake signal: reason 0x80 and half the clock on all GPUs

@@ -18,9 +18,9 @@ HW_SLOWDOWN_BIT, SW_THERMAL_BIT, HW_THERMAL_BIT, BRAKE_BIT = 0x8, 0x20, 0x40, 0x
 """NVML clocks event reasons (nvml.h, nvmlClocksEventReasons)."""
 
 TAU_S = 18.0
-"""Thermal time constant of an air-cooled module; guess: a minute from idle to steady."""
+"""Thermal time constant of an air-cooled module: our estimate, a minute from idle to steady."""
 HOT_TAU_S = 9.0
-"""With a failing heat sink it heats faster; guess."""
+"""With a failing heat sink it heats faster; our estimate."""
 THROTTLE_BAND_C = 5.0
 """Degrees below the limit over which the clock is taken back."""
 THROTTLE_DEPTH = 0.36

@@ -20,13 +20,13 @@ from console.demo.scenario import Fault, Job, Scenario
 THROTTLED_NS_PER_S = 0.8e9
 """Share of a second that a throttled GPU spends under the thermal limit, in ns."""
 CAPPED_NS_PER_S = 0.12e9
-"""The same under the power cap; normal at full load (science.md 1.4)."""
+"""The same under the power cap; normal at full load."""
 EARLIER_NS = 1.9e12
 """Half an hour of throttling before we came, for faults of second 0."""
 BUSBW_GB_S = 478.0
-"""8-GPU all-reduce of a healthy HGX H100 with NVLS (science.md 2: 480 measured)."""
+"""8-GPU all-reduce of a healthy HGX H100 with NVLS; 480 were measured by stas00/ml-engineering."""
 TRAFFIC_BYTES_PER_S = 14e9
-"""Mean of one 400 Gb/s rail in data-parallel training; guess, a third of the line."""
+"""Mean of one 400 Gb/s rail in data-parallel training: our estimate, a third of the line."""
 WORD = 4
 """port_xmit_data and port_rcv_data count 4-byte words (IBTA PortCounters)."""
 FIRST_PID = 48211

@@ -1,9 +1,9 @@
 """A node's /sys, /proc, /dev and /etc as a tree of plain files, for an agent's --root.
 
 Shape of an HGX H100: eight PCIe switches, each with one GPU and one ConnectX-7 NDR adapter, four
-NVSwitches, and one Ethernet adapter that carries the default route. Values as a ConnectX-7 port
-shows them (reference lab.md 4). Files that change are rewritten in place: sysfs files keep their
-inode, and so must these, because the agent keeps them open.
+NVSwitches, and one Ethernet adapter that carries the default route. Names as in the sysfs ABI,
+values as we know them of ConnectX-7 ports, not copied from a real node. Files that change are
+rewritten in place: sysfs files keep their inode, and so must these, as the agent keeps them open.
 """
 
 from __future__ import annotations

@@ -17,8 +17,7 @@ DOWN = Rule(
     cause="link training failed: GPU, baseboard, NVSwitch or bridge",
     action=Action.DRAIN,
     next_step="drain, reset the GPUs or reboot; if it returns, field diagnostic of GPU and switch",
-    source="inactive by design is what the siblings or hardware.yaml say; else an error, as "
-    "elsewhere",
+    source="our rule: what is inactive by design the siblings or hardware.yaml say",
     others="GCM, OCI, SCK, gpud, AzHC, NVHV, imbue: error",
     example="GPU3: link 11 down, 17 of 18 up; its 7 siblings have 18",
 )

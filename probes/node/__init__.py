@@ -1,7 +1,7 @@
 """THE PAYLOAD: what runs on the node. Python 3.6 syntax, the standard library and pynvml.
 
-Wire protocol (design 3). The bastion runs one loader command per node, writes the payload header
-and body to its stdin, then control lines. The node answers on stdout.
+Wire protocol. The bastion runs one loader command per node, writes the payload header and body to
+its stdin, then control lines. The node answers on stdout.
 
 Node -> bastion: one line per frame, `MARKER SP JSON LF`; MARKER is random per session. Anything
 else on stdout is noise. Frame kinds ("k"):
@@ -23,6 +23,8 @@ else on stdout is noise. Frame kinds ("k"):
 Bastion -> node, one JSON object per line after the payload (EOF ends agent and children in 1 s):
   {"op":"run","id":str,"what":"nccl","args":{...}}   {"op":"cancel","id":str}
   {"op":"intervals","fast_s":2.0,"slow_s":30.0,"rare_s":300.0}
+  {"op":"nvml","id":str,"open":bool}   false: NVML probes pause and NVML is shut down, so that a GPU
+      can be reset; true: they go on. Answered by a job frame of that id, done or failed.
 
 The config travels with the payload: {"marker":str,"mode":"watch"|"pass","window_s":1.0,
 "fast_s":2.0,"slow_s":30.0,"rare_s":300.0,"root":"/","deadline_s":5.0,"probes":[names] or null}.

@@ -14,7 +14,7 @@ import traceback
 from probes.node import hello
 from probes.node.context import Context
 from probes.node.frames import Writer
-from probes.node.jobs import Jobs
+from probes.node.jobs import Job, Jobs
 from probes.node.workers import Crew, describe, grumble
 
 TYPE_CHECKING = False
@@ -124,10 +124,21 @@ class Agent:
                 self.jobs.cancel(str(order["id"]))
             elif op == "intervals":
                 self.crew.retime(_intervals(order))
+            elif op == "nvml" and isinstance(order["open"], bool):
+                _watch(self._nvml, str(order["id"]), order["open"])
             else:
                 raise ValueError("unknown op %r" % (op,))
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             self.crew.error("agent", "control line not understood: %s" % describe(error)[:200])
+
+    def _nvml(self, name: "str", wanted: "bool") -> "None":
+        """Open or close NVML in a thread of its own: the driver may hang."""
+        job = Job(name, self.ctx, self.writer, "nvml")
+        try:
+            (self.ctx.open_nvml if wanted else self.ctx.close_nvml)()
+            job.state("done", "NVML is open" if wanted else "NVML is closed")
+        except Exception as error:
+            job.state("failed", describe(error))
 
     def leave(self, status: "int" = 0) -> "None":
         """Kill the children and end the process, whatever its threads do."""

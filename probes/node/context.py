@@ -6,6 +6,7 @@ on Python 3.6. The rules about hung calls live here so that every probe obeys th
 * each call into a driver is made inside `with ctx.busy(call, device):`;
 * one call per device at a time; a second caller waits until the first is past its deadline, then
   gets `Stuck` and must leave that device out of its answer (the agent reports the hung call);
+* while NVML is closed for a GPU reset, every NVML call raises `Stuck`;
 * two stuck NVML devices, or one stuck NVML call without a device, mean the driver is stuck: every
   NVML call raises `Stuck` until one of them returns.
 """
@@ -91,6 +92,7 @@ class Context:
         self._memory: "dict[str, dict[str, object]]" = {}
         self._library: "Library | None" = None
         self._library_tried = False
+        self._nvml_closed = False
 
     # ------------------------------------------------------------------ files and clocks
 
@@ -166,6 +168,28 @@ class Context:
                 self._library_tried = True
                 self._library = _library(self)
             return self._library
+
+    def close_nvml(self) -> "None":
+        """Refuse NVML calls, wait for those in flight, shut NVML down: a GPU can then be reset.
+
+        Raises Stuck or Failed when that is not possible; NVML is then as before.
+        """
+        with self._free:
+            self._nvml_closed = True
+            idle = self._free.wait_for(lambda: not self._in_nvml(), self.deadline_s)
+        try:
+            if not idle:
+                raise Stuck("an NVML call is still in flight")
+            if self._library is not None:
+                self._library.shut()
+        except Exception:
+            self.open_nvml()
+            raise
+
+    def open_nvml(self) -> "None":
+        """Allow NVML calls again; the next one initialises it."""
+        with self._free:
+            self._nvml_closed = False
 
     # ------------------------------------------------------------------ calls in flight
 
@@ -264,6 +288,8 @@ class Context:
             self._refuse(call, "this thread hung too long")
         if call.call.startswith("nvml") and self._driver_stuck():
             self._refuse(call, "the NVIDIA driver does not answer")
+        if call.call.startswith("nvml") and self._nvml_closed:
+            self._refuse(call, "NVML is closed")
 
     def _refuse(self, call: "Call", why: "str") -> "None":
         self._refused.add(call.thread)
@@ -274,8 +300,11 @@ class Context:
         return self._clock() - call.since >= self.deadline_s
 
     def _driver_stuck(self) -> "bool":
-        late = [c for c in self._held.values() if c.call.startswith("nvml") and self._late(c)]
+        late = [call for call in self._in_nvml() if self._late(call)]
         return len(late) >= DRIVER_STUCK_DEVICES or any(not call.device for call in late)
+
+    def _in_nvml(self) -> "list[Call]":
+        return [call for call in self._held.values() if call.call.startswith("nvml")]
 
 
 def _read_all(handle: "int") -> "bytes":

@@ -1,6 +1,7 @@
 """Probe "ecc": ECC counts, row remapping, and what the driver itself recommends to do.
 
-The driver's recovery action (field 230) is preferred to any table of ours (science.md 0.5).
+The driver's recovery action (field 230) is preferred to any table of ours: it knows what
+it met (nvml.h, API 13).
 """
 
 from probes.node.nvml_reader import each_gpu, field_id

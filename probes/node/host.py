@@ -1,7 +1,7 @@
 """The host: load, CPU, memory, pressure, uptime and processes in uninterruptible sleep.
 
 All of it is read from ROOT/proc. psutil would give the same numbers, but not under another root,
-and importing it costs 24 ms and 8 MB on the node (perf.md 5), so nothing is lost without it.
+and importing it costs 24 ms and 8 MB on the node (measured), so nothing is lost without it.
 """
 
 TYPE_CHECKING = False

@@ -1,8 +1,8 @@
 """Probe "infiniband": every RDMA port of any vendor, its state, rate, counters and place.
 
 Names prove nothing (mlx5_0, ibp24s0v2, rdmap79s0, hfi1_0, mlx5_bond_0), a missing counters
-directory is normal (EFA, virtual functions), and an Ethernet port has no LID. Widths and units:
-science.md 5.
+directory is normal (EFA, virtual functions), and an Ethernet port has no LID. Names and units of
+the files: Linux sysfs ABI for InfiniBand.
 """
 
 import re

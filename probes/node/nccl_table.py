@@ -2,7 +2,7 @@
 
 Tolerates launcher tags ("[1,0]<stdout>:"), debug lines between the rows, the four-column tables
 before 2.13, "N/A" in #wrong, values wider than their column, per-iteration columns and timestamps.
-History of the format: NVIDIA/nccl-tests, as told in science.md 6.
+The format: source and history of NVIDIA/nccl-tests up to 2.19.6.
 """
 
 import re

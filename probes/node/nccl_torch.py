@@ -1,8 +1,8 @@
 """All-reduce through torch, for nodes without nccl-tests. Runs under the site's torch.
 
 Each rank runs this source under torch.distributed.run; rank 0 prints the table of nccl-tests, so
-that one reader serves both. busbw = algbw * 2(n-1)/n as in nccl-tests' PERFORMANCE.md. Backend nccl
-where every local rank has a GPU, else gloo. Nothing is written to disk.
+that one reader serves both. busbw = algbw * 2(n-1)/n as in nccl-tests' doc/PERFORMANCE.md. Backend
+nccl where every local rank has a GPU, else gloo. Nothing is written to disk.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 The real `pynvml` is loaded at the first use and initialised so that a node without (working) GPUs
 is no error. Handles are keyed by PCI address, because indices slide down when a card vanishes. What
-a GPU does not support is asked once per session. Return codes: nvml.h, API 13 (science.md 4).
+a GPU does not support is asked once per session. Return codes: nvml.h, API 13.
 """
 
 import ctypes
@@ -46,6 +46,9 @@ SEVERITY = {GPU_IS_LOST: 2, RESET_REQUIRED: 1}
 
 RENEW_S = 30.0
 """How often handles are looked up again, and a failed initialisation is tried again."""
+
+INITS_MOST = 32
+"""More probes than an agent has cannot have initialised NVML at the same moment."""
 
 C_NAMES = {
     "nvmlDeviceGetCount": "nvmlDeviceGetCount_v2",
@@ -156,6 +159,21 @@ class Library:
         """Attach no GPU: initialisation then works with one dead card, or with none."""
         no_gpus = getattr(self.pynvml, "NVML_INIT_FLAG_NO_GPUS", 1)
         self._call("nvmlInitWithFlags", (no_gpus,), "")
+
+    def shut(self) -> "None":
+        """End NVML, however often it was initialised. Raises Failed.
+
+        For Context.close_nvml only: no call may be in flight.
+        """
+        self._gpus, self._ready, self._init_failure = None, False, None
+        self.unsupported, self.constants = {}, {}
+        for _ in range(INITS_MOST if self._pynvml is not None else 0):
+            try:
+                _translated(self._pynvml, self._pynvml.nvmlShutdown, (), "nvmlShutdown")
+            except Failed as failure:
+                if failure.rc == UNINITIALIZED:
+                    return
+                raise
 
     # ------------------------------------------------------------------ devices
 

@@ -39,7 +39,7 @@ METRICS = {
 JOB_NAMES = ("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID")
 RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
 ENVIRONMENT = frozenset(JOB_NAMES + RANK_NAMES)
-"""The only names read from /proc/<pid>/environ (science.md 8)."""
+"""The only names read from /proc/<pid>/environ: everything else there may be a secret."""
 
 TAKES_VALUE = ("-W", "-X", "-Q")
 """Options of python whose value is the next word."""

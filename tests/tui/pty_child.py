@@ -30,7 +30,7 @@ class Beating(synthetic.LocalEngine):
                 hot = 62 + beat % 30
                 for name in self.fleet.nodes:
                     events = synthetic.fast(name, self.at, beat)
-                    self.feed(synthetic.changed(events, "gpu", synthetic.pci(0), temp_c=hot))
+                    self.feed_all(synthetic.changed(events, "gpu", synthetic.pci(0), temp_c=hot))
                 os.write(self.report, b"beat %d\n" % beat)
                 await asyncio.sleep(0.05)
         finally:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import shlex
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
 from console import act
-from console.audit import Audit
+from console.engine import Engine
 from console.fleet import Fleet
-from console.settings import state_dir
+from console.settings import Settings
 from inventory.node import Inventory, Node
-from inventory.scheduler import MARKER, Allocation, Job, Plan, Step
+from inventory.scheduler import MARKER, Allocation, Job, Step
 from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
 
 NOW = 1_764_400_000.0
@@ -308,64 +308,46 @@ class MemoryScheduler:
             )
 
 
-class LocalEngine:
-    """The real plan, execute and Fleet over Events that the test feeds; no sessions."""
+class LocalEngine(Engine):
+    """The real Engine without sessions: the test feeds the Events and owns the clock."""
 
     def __init__(
         self, inv: Inventory, scheduler: MemoryScheduler | None, *, read_only: bool = False
     ) -> None:
-        """`clock` is the test's own."""
+        """`at` is what the clock says."""
         self.at = NOW
-        self.fleet = Fleet(inv, clock=lambda: self.at)
-        self.schedulers = {scheduler.name: scheduler} if scheduler else {}
-        self.read_only = read_only
-        self.cluster = inv.cluster
         self.tested: list[str] = []
-        self.audit = Audit(state_dir() / "audit.jsonl")
+        super().__init__(
+            inv,
+            Settings(read_only=read_only),
+            schedulers={scheduler.name: scheduler} if scheduler else {},
+            fleet=Fleet(inv, clock=lambda: self.at),
+        )
 
-    def feed(self, events: Iterable[Event]) -> None:
+    def feed_all(self, events: Iterable[Event]) -> None:
         """Apply Events."""
         for event in events:
-            self.fleet.apply(event)
+            self.feed(event)
 
     def feed_faults(self, inv: Inventory) -> None:
         """The sick fleet, step by step, judged after each as the screen would."""
         for number, events in enumerate(faulty_steps(inv)):
             self.at = NOW - 10.0 + 2.0 * number
-            self.feed(events)
+            self.feed_all(events)
             self.fleet.tick(self.at)
 
     async def refresh(self) -> None:
         """Read the scheduler, as the engine does every few seconds."""
-        await act.read_allocations(self.fleet, self.schedulers, self.fleet.apply)
+        await act.read_allocations(self.fleet, self.schedulers, self.feed)
 
     async def run(self) -> None:
         """Nothing to collect: wait to be cancelled."""
         await asyncio.Event().wait()
 
-    async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
-        """As console.engine.Engine.plan."""
-        await act.read_allocations(self.fleet, self.schedulers, self.fleet.apply)
-        self.fleet.tick(self.at)
-        return act.plan(verb, names, reason, self.fleet, self.schedulers, **options)
-
-    async def execute(
-        self, plan: Plan, typed_count: int | None = None, **options: bool
-    ) -> AsyncIterator[Step]:
-        """As console.engine.Engine.execute."""
-        async for step in act.execute(
-            plan, self.fleet, self.schedulers, self.audit, typed_count=typed_count, **options
-        ):
-            yield step
-
-    def start_test(self, names: Sequence[str]) -> dict[str, str]:
-        """Remember who was asked."""
+    def start_test(self, names: Sequence[str], **options: Any) -> dict[str, str]:
+        """There are no sessions to send it to: remember who was asked."""
         self.tested += names
         return {}
-
-    def ssh_command(self, name: str) -> list[str]:
-        """A command that only says where it would go."""
-        return shlex.split(f"echo ssh {name}")
 
 
 def faulty_steps(inv: Inventory, at: float = NOW, *, history: int = 6) -> Iterator[list[Event]]:
@@ -459,3 +441,8 @@ def hostile_status(name: str, at: float, text: str) -> NodeStatus:
     return NodeStatus(
         node=name, at=at, state=NodeState.UNREACHABLE, reason="refused", text=text, hint=text
     )
+
+
+def no_processes(name: str, at: float) -> Sample:
+    """A process table that was read and is empty."""
+    return Sample(node=name, probe="processes", at=at, clock=at - NOW + 1000)

@@ -47,7 +47,7 @@ async def test_cursor_stays_on_its_node_when_the_order_changes(console: Opener) 
         await c.press("G")
         assert grid.cursor == "gpu064"
         before = grid.order.index("gpu064")
-        c.engine.feed([synthetic.unreachable("gpu064", NOW)])
+        c.engine.feed_all([synthetic.unreachable("gpu064", NOW)])
         await c.tick(1)
         assert grid.cursor == "gpu064"
         assert grid.order.index("gpu064") < before
@@ -80,7 +80,7 @@ async def test_marks_survive_sort_filter_and_updates(console: Opener) -> None:
         marked = set(screen.roster.marked)
         assert marked == set(screen.grid.order[:2])
         await c.press("colon", *"sort", "space", *"temp", "enter")
-        c.engine.feed(synthetic.fast("gpu001", NOW + 2, 9))
+        c.engine.feed_all(synthetic.fast("gpu001", NOW + 2, 9))
         await c.tick(2)
         await c.press("slash", *"node", "colon", *"gpu001", "enter")
         assert screen.grid.order == ["gpu001"]
@@ -124,7 +124,7 @@ async def test_filter_by_reading_follows_the_readings(console: Opener) -> None:
         screen = fleet_screen(c)
         await c.press("slash", *"temp", "greater_than_sign", *"85", "enter")
         assert screen.grid.order == ["gpu033"]
-        c.engine.feed(synthetic.fast("gpu033", NOW + 2))
+        c.engine.feed_all(synthetic.fast("gpu033", NOW + 2))
         await c.tick(2)
         assert screen.grid.order == []
         assert "no node matches" in c.text
@@ -137,11 +137,11 @@ async def test_pause_freezes_the_rows_and_keeps_collecting(console: Opener) -> N
         await c.press("p")
         before = [line for line in c.text.splitlines() if "gpu" in line]
         order = list(grid.order)
-        c.engine.feed([synthetic.unreachable("gpu001", NOW + 1)])
+        c.engine.feed_all([synthetic.unreachable("gpu001", NOW + 1)])
         hot = synthetic.changed(
             synthetic.fast("gpu017", NOW + 1), "gpu", synthetic.pci(0), temp_c=77, util_percent=3
         )
-        c.engine.feed(hot)
+        c.engine.feed_all(hot)
         await c.tick(30)
         assert [line for line in c.text.splitlines() if "gpu" in line] == before
         assert grid.order == order
@@ -316,11 +316,20 @@ async def test_test_asks_first(console: Opener) -> None:
     async with console() as c:
         await c.press("T")
         assert isinstance(c.app.screen, Ask)
+        await c.pilot.pause()
+        assert "busy" in c.text
+        await c.press("y")
+        assert isinstance(c.app.screen, Ask)
+        await c.press("escape")
+        c.engine.feed_all([synthetic.no_processes("gpu002", NOW)])
+        await c.type(":open gpu002")
+        await c.press("enter", "T")
+        assert isinstance(c.app.screen, Ask)
         await c.press("enter")
         assert c.engine.tested == []
         await c.press("y")
         await c.until(lambda: bool(c.engine.tested))
-        assert c.engine.tested == ["gpu017"]
+        assert c.engine.tested == ["gpu002"]
 
 
 async def test_copy_folds_the_marked_nodes(console: Opener) -> None:
@@ -348,14 +357,14 @@ HOSTILE = "\x1b[2J\x1b]0;pwned\x07[bold red]x[/bold red]\r\n\u202e$(reboot)"
 async def test_hostile_strings_are_shown_and_do_nothing(console: Opener) -> None:
     """Escapes, markup, bidi and newlines in whatever a node can send."""
     async with console(nodes=4, faults=False, size=(160, 60)) as c:
-        c.engine.feed([*synthetic.slow("gpu001", NOW), *synthetic.fast("gpu001", NOW)])
+        c.engine.feed_all([*synthetic.slow("gpu001", NOW), *synthetic.fast("gpu001", NOW)])
         bad: list[Event] = [
             synthetic.xid("gpu001", NOW, synthetic.pci(0), 79, HOSTILE),
             synthetic.hostile_processes("gpu001", NOW, HOSTILE),
             synthetic.hostile_hello("gpu001", NOW, HOSTILE),
             synthetic.hostile_status("gpu002", NOW, HOSTILE),
         ]
-        c.engine.feed(bad)
+        c.engine.feed_all(bad)
         await c.tick(1)
         fleet = c.text
         await c.type(":open gpu001")
@@ -398,7 +407,7 @@ async def test_only_changed_cells_are_painted(console: Opener) -> None:
         hot = synthetic.changed(
             synthetic.fast("gpu001", NOW, 4), "gpu", synthetic.pci(0), temp_c=70
         )
-        c.engine.feed(hot)
+        c.engine.feed_all(hot)
         await c.tick()
         assert painted == [4]
 

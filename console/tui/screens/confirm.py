@@ -194,6 +194,9 @@ class Confirm(ModalScreen[bool]):
                 self._draw()
         except ConsoleError as error:
             self.trouble = str(error)
+        except Exception as error:
+            self.trouble = f"stopped by an internal error: {error!r}"
+            raise
         finally:
             app.acting -= 1
             self.phase = "over"
@@ -250,6 +253,8 @@ class Confirm(ModalScreen[bool]):
         if self.phase in ("running", "over") and self.plan is not None:
             over = self.phase == "over"
             lines += outcome_lines(self.plan, self.steps, fleet, glyphs, width, over=over)
+            if self.trouble:
+                lines[0] = (Cell(f"{self.verb} failed", "critical"),)
         elif self.plan is not None:
             lines += plan_lines(self.plan, glyphs, width)
         else:

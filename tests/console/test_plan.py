@@ -1,0 +1,219 @@
+"""Plans: never a node that was not asked for, never a foreign drain, never past the cap unseen."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console import act
+from console.audit import Audit
+from console.fleet import Fleet
+from inventory.errors import ConsoleError, UsageError
+from inventory.expressions import expand
+from inventory.node import Inventory, Node
+from inventory.run import LocalRun
+from inventory.scheduler import STATES, Allocation, Job, Plan, Step
+from inventory.slurm import Slurm
+from probes.rules import load_rules
+
+NAMES = [f"n{number}" for number in range(1, 13)]
+SLURM = {"slurm": Slurm(LocalRun())}
+"""The real one: planning only uses its pure part."""
+
+
+def fleet(allocations: dict[str, Allocation], names: list[str] = NAMES) -> Fleet:
+    inventory = Inventory(nodes=tuple(Node(name=name, scheduler="slurm") for name in names))
+    made = Fleet(inventory, load_rules())
+    for allocation in allocations.values():
+        made.apply(allocation)
+    return made
+
+
+def allocation(node: str, state: str = "idle", reason: str = "", jobs: int = 0) -> Allocation:
+    return Allocation(
+        node=node, at=0.0, scheduler="slurm", state=state, reason=reason,
+        jobs=tuple(Job(id=str(n), user="u", nodes=2) for n in range(jobs)),
+    )  # fmt: skip
+
+
+allocations = st.fixed_dictionaries(
+    {
+        name: st.builds(
+            allocation,
+            st.just(name),
+            st.sampled_from(STATES),
+            st.sampled_from(["", "gpuconsole: xid 79", "bad DIMM", "Not responding"]),
+            st.integers(0, 2),
+        )
+        for name in NAMES
+    }
+)
+wanted = st.lists(st.sampled_from([*NAMES, "stranger"]), min_size=1, max_size=12)
+
+
+@given(allocations, wanted, st.booleans(), st.sampled_from(["drain", "resume"]))
+def test_a_plan_accounts_for_every_name_and_no_other(state, names, override, verb) -> None:
+    plan = act.plan(verb, names, "why", fleet(state), SLURM, override=override)
+    assert set(plan.nodes) | set(plan.refused) == set(names)
+    assert not set(plan.nodes) & set(plan.refused)
+    assert all(plan.refused.values())
+    written = {
+        node
+        for command in plan.commands
+        for word in command
+        if word.startswith("NodeName=")
+        for node in expand(word.removeprefix("NodeName="))
+    }
+    assert written == set(plan.nodes)
+
+
+@given(allocations, wanted, st.sampled_from(["drain", "resume"]))
+def test_without_override_nothing_foreign_is_written(state, names, verb) -> None:
+    plan = act.plan(verb, names, "why", fleet(state), SLURM, despite_findings=True)
+    for name in plan.nodes:
+        reason = state[name].reason
+        if state[name].state in ("drained", "draining"):
+            assert reason.startswith("gpuconsole:")
+
+
+@given(allocations, wanted)
+def test_above_the_cap_the_count_must_be_typed(state, names) -> None:
+    plan = act.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
+    healthy = sum(a.state not in act.OUT_OF_WORK for a in state.values())
+    if len(plan.nodes) > max(1, 0.2 * healthy):
+        assert plan.confirm_count == len(plan.nodes)
+    else:
+        assert plan.confirm_count is None
+
+
+def test_a_drain_needs_a_reason() -> None:
+    with pytest.raises(UsageError, match="reason"):
+        act.plan("drain", ["n1"], "  ", fleet({}), SLURM)
+
+
+def test_a_node_the_scheduler_does_not_mention_is_refused() -> None:
+    plan = act.plan("drain", ["n1"], "why", fleet({}), SLURM)
+    assert plan.nodes == ()
+    assert "unknown" in plan.refused["n1"]
+
+
+def test_a_node_without_scheduler_is_refused() -> None:
+    plan = act.plan("drain", ["n1"], "why", fleet({"n1": allocation("n1")}), {})
+    assert "no scheduler" in plan.refused["n1"]
+
+
+def test_a_running_job_is_named_with_its_span() -> None:
+    plan = act.plan(
+        "drain", ["n1"], "why", fleet({"n1": allocation("n1", "allocated", jobs=1)}), SLURM
+    )
+    assert any("1 of 2 nodes of job 0 (u)" in warning for warning in plan.warnings)
+
+
+def test_a_node_that_never_answered_is_not_resumed() -> None:
+    state = {"n1": allocation("n1", "drained", "gpuconsole: xid 79")}
+    plan = act.plan("resume", ["n1"], "", fleet(state), SLURM)
+    assert plan.nodes == ()
+    assert "still unknown" in plan.refused["n1"]
+
+
+class Recorder:
+    """A scheduler that remembers what it was asked to write, and really changes state."""
+
+    name = "slurm"
+
+    def __init__(self, state: dict[str, Allocation]) -> None:
+        self.state = state
+        self.written: list[str] = []
+
+    async def allocations(self, names=None) -> list[Allocation]:
+        return [a for n, a in self.state.items() if names is None or n in names]
+
+    def drain_commands(self, names, reason) -> list[tuple[str, ...]]:
+        return [("hold", *names)] if names else []
+
+    def resume_commands(self, names) -> list[tuple[str, ...]]:
+        return [("free", *names)] if names else []
+
+    async def drain(self, names, reason, *, override=False) -> AsyncIterator[Step]:
+        for name in names:
+            self.written.append(name)
+            self.state[name] = allocation(name, "drained", f"gpuconsole: {reason}")
+            yield Step(node=name, at=1.0, phase="done", ok=True, detail="drained")
+
+    async def resume(self, names, *, override=False) -> AsyncIterator[Step]:
+        for name in names:
+            yield Step(node=name, at=1.0, phase="done", ok=True)
+
+
+def planned(scheduler: Recorder, names: list[str]) -> tuple[Fleet, Plan]:
+    made = fleet(dict(scheduler.state))
+    return made, act.plan("drain", names, "why", made, {"slurm": scheduler})
+
+
+async def executed(
+    plan: Plan, made: Fleet, scheduler: Recorder, audit: Audit, **options
+) -> list[Step]:
+    steps = act.execute(plan, made, {"slurm": scheduler}, audit, made.apply, **options)
+    return [step async for step in steps]
+
+
+async def test_the_fleet_shows_what_the_scheduler_reports_afterwards(tmp_path: Path) -> None:
+    scheduler = Recorder({"n1": allocation("n1")})
+    made, plan = planned(scheduler, ["n1"])
+    await executed(plan, made, scheduler, Audit(tmp_path / "audit.jsonl"))
+    assert made.nodes["n1"].allocation == scheduler.state["n1"]
+
+
+async def test_intent_outcome_and_reading_are_audited_in_this_order(tmp_path: Path) -> None:
+    import json
+
+    scheduler = Recorder({"n1": allocation("n1")})
+    made, plan = planned(scheduler, ["n1"])
+    path = tmp_path / "audit.jsonl"
+    await executed(plan, made, scheduler, Audit(path))
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["what"] for line in lines] == ["intend", "outcome", "reading"]
+    assert lines[0]["allocation"]["state"] == "idle"
+    assert lines[2]["allocation"]["state"] == "drained"
+    assert all(line["who"]["user"] and line["reason"] == "why" for line in lines)
+    assert path.stat().st_mode & 0o077 == 0
+
+
+async def test_nothing_is_done_when_the_audit_cannot_be_written(tmp_path: Path) -> None:
+    scheduler = Recorder({"n1": allocation("n1")})
+    made, plan = planned(scheduler, ["n1"])
+    (tmp_path / "file").write_text("not a directory")
+    with pytest.raises(ConsoleError, match="nothing was done"):
+        await executed(plan, made, scheduler, Audit(tmp_path / "file" / "audit.jsonl"))
+    assert scheduler.written == []
+
+
+@pytest.mark.parametrize("typed", [None, 0, 11, 13])
+async def test_the_wrong_count_does_nothing(tmp_path: Path, typed: int | None) -> None:
+    scheduler = Recorder({name: allocation(name) for name in NAMES})
+    made, plan = planned(scheduler, NAMES)
+    assert plan.confirm_count == 12
+    with pytest.raises(UsageError, match="12"):
+        await executed(plan, made, scheduler, Audit(tmp_path / "a"), typed_count=typed)
+    assert scheduler.written == []
+
+
+async def test_the_right_count_does_it(tmp_path: Path) -> None:
+    scheduler = Recorder({name: allocation(name) for name in NAMES})
+    made, plan = planned(scheduler, NAMES)
+    await executed(plan, made, scheduler, Audit(tmp_path / "a"), typed_count=12)
+    assert scheduler.written == NAMES
+
+
+@given(st.text(min_size=1, max_size=60).filter(lambda text: text.strip()))
+def test_a_reason_is_one_argument_whatever_it_holds(reason: str) -> None:
+    plan = act.plan("drain", ["n1"], reason, fleet({"n1": allocation("n1")}), SLURM)
+    (command,) = plan.commands
+    assert shlex.split(shlex.join(command)) == list(command)
+    assert sum(word.startswith("Reason=") for word in command) == 1
+    assert command[-1].startswith("Reason=gpuconsole:") or "Reason=gpuconsole:" in command[-1]
