@@ -98,7 +98,7 @@ class Sample(Struct, frozen=True, kw_only=True, tag="sample", omit_defaults=True
     values: dict[str, Scalar] = field(default_factory=dict)
     """Metric name with unit -> value. What could not be read is missing, never 0."""
     rows: list[Row] = field(default_factory=list)
-    """For probes that answer with a list (processes, kernel_log): whole for processes, new for log."""
+    """For probes that answer with a list: all processes, or the new lines of the kernel log."""
 
 
 class NodeStatus(Struct, frozen=True, kw_only=True, tag="status", omit_defaults=True):

@@ -12,7 +12,7 @@ import pytest
 HEAVY = ("textual", "asyncssh", "ClusterShell", "pynvml", "psutil")
 
 
-def gpuconsole(*arguments: str, **options: object) -> subprocess.CompletedProcess[str]:
+def gpuconsole(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "console.cli", *arguments],
         capture_output=True,
@@ -20,7 +20,6 @@ def gpuconsole(*arguments: str, **options: object) -> subprocess.CompletedProces
         timeout=60,
         check=False,
         stdin=subprocess.DEVNULL,
-        **options,
     )
 
 

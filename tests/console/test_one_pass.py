@@ -15,6 +15,8 @@ import pytest
 from console.output import Document
 from tests.processes import alive, descendants, gone
 
+Answer = tuple[int, dict[str, Any]]
+Start = Callable[..., subprocess.Popen[bytes]]
 COMMAND = [sys.executable, "-m", "console.cli", "--demo", "--nodes", "16"]
 
 
@@ -34,19 +36,19 @@ def rules(document: dict[str, Any], name: str) -> set[str]:
     return {finding["rule"] for finding in node["findings"]}
 
 
-def test_every_node_is_there_in_natural_order(answer) -> None:
+def test_every_node_is_there_in_natural_order(answer: Answer) -> None:
     _, document = answer
     assert [node["name"] for node in document["nodes"]] == [f"gpu{n:03}" for n in range(1, 17)]
     assert sum(document["counts"].values()) == 16
 
 
-def test_the_exit_code_is_the_verdict(answer) -> None:
+def test_the_exit_code_is_the_verdict(answer: Answer) -> None:
     code, document = answer
     assert document["verdict"] == "critical"
     assert code == 2
 
 
-def test_the_faults_of_the_story_are_named_and_nothing_else(answer) -> None:
+def test_the_faults_of_the_story_are_named_and_nothing_else(answer: Answer) -> None:
     _, document = answer
     found = verdicts(document)
     assert found["gpu005"] == "critical"  # fell off the bus
@@ -58,7 +60,7 @@ def test_the_faults_of_the_story_are_named_and_nothing_else(answer) -> None:
     assert healthy == {f"gpu{n:03}" for n in (1, 2, 4, 6, 7, 9, 10, 11, 13, 15, 16)}
 
 
-def test_a_finding_carries_evidence_cause_next_step_and_source(answer) -> None:
+def test_a_finding_carries_evidence_cause_next_step_and_source(answer: Answer) -> None:
     _, document = answer
     for node in document["nodes"]:
         for finding in node["findings"]:
@@ -67,7 +69,7 @@ def test_a_finding_carries_evidence_cause_next_step_and_source(answer) -> None:
                     assert finding.get(field), (node["name"], finding)
 
 
-def test_the_unreachable_node_says_why(answer) -> None:
+def test_the_unreachable_node_says_why(answer: Answer) -> None:
     _, document = answer
     (node,) = [node for node in document["nodes"] if node["name"] == "gpu014"]
     assert node["status"]["state"] == "unreachable"
@@ -76,7 +78,7 @@ def test_the_unreachable_node_says_why(answer) -> None:
     assert node["gpus"] == []
 
 
-def test_the_document_is_of_the_published_shape(answer) -> None:
+def test_the_document_is_of_the_published_shape(answer: Answer) -> None:
     import msgspec
 
     _, document = answer
@@ -126,16 +128,18 @@ def console() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.communicate(timeout=30)
 
 
-def test_a_reader_that_leaves_early_ends_it_quietly(console) -> None:
+def test_a_reader_that_leaves_early_ends_it_quietly(console: Start) -> None:
     process = console("watch", "--json")
     assert next(lines_of(process)).startswith(b"{")
+    assert process.stdout is not None
+    assert process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
     assert process.wait(timeout=30) == 0
     process.stdout = None
 
 
-def test_watch_streams_events_and_findings(console) -> None:
+def test_watch_streams_events_and_findings(console: Start) -> None:
     process = console("-w", "gpu005", "watch", "--json")
     kinds: dict[str, list[dict[str, Any]]] = {}
     for line in lines_of(process):
@@ -151,7 +155,7 @@ def test_watch_streams_events_and_findings(console) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL])
-def test_no_agent_is_left_whatever_ends_it(console, number: signal.Signals) -> None:
+def test_no_agent_is_left_whatever_ends_it(console: Start, number: signal.Signals) -> None:
     process = console("watch", "--json")
     for line in lines_of(process):
         if b'"probe":"gpu"' in line:

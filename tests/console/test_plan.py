@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -21,6 +21,7 @@ from inventory.scheduler import STATES, Allocation, Job, Plan, Step
 from inventory.slurm import Slurm
 from probes.rules import load_rules
 
+State = dict[str, Allocation]
 NAMES = [f"n{number}" for number in range(1, 13)]
 SLURM = {"slurm": Slurm(LocalRun())}
 """The real one: planning only uses its pure part."""
@@ -57,7 +58,9 @@ wanted = st.lists(st.sampled_from([*NAMES, "stranger"]), min_size=1, max_size=12
 
 
 @given(allocations, wanted, st.booleans(), st.sampled_from(["drain", "resume"]))
-def test_a_plan_accounts_for_every_name_and_no_other(state, names, override, verb) -> None:
+def test_a_plan_accounts_for_every_name_and_no_other(
+    state: State, names: list[str], override: bool, verb: str
+) -> None:
     plan = act.plan(verb, names, "why", fleet(state), SLURM, override=override)
     assert set(plan.nodes) | set(plan.refused) == set(names)
     assert not set(plan.nodes) & set(plan.refused)
@@ -73,7 +76,9 @@ def test_a_plan_accounts_for_every_name_and_no_other(state, names, override, ver
 
 
 @given(allocations, wanted, st.sampled_from(["drain", "resume"]))
-def test_without_override_nothing_foreign_is_written(state, names, verb) -> None:
+def test_without_override_nothing_foreign_is_written(
+    state: State, names: list[str], verb: str
+) -> None:
     plan = act.plan(verb, names, "why", fleet(state), SLURM, despite_findings=True)
     for name in plan.nodes:
         reason = state[name].reason
@@ -82,7 +87,7 @@ def test_without_override_nothing_foreign_is_written(state, names, verb) -> None
 
 
 @given(allocations, wanted)
-def test_above_the_cap_the_count_must_be_typed(state, names) -> None:
+def test_above_the_cap_the_count_must_be_typed(state: State, names: list[str]) -> None:
     plan = act.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
     healthy = sum(a.state not in act.OUT_OF_WORK for a in state.values())
     if len(plan.nodes) > max(1, 0.2 * healthy):
@@ -130,22 +135,24 @@ class Recorder:
         self.state = state
         self.written: list[str] = []
 
-    async def allocations(self, names=None) -> list[Allocation]:
+    async def allocations(self, names: Sequence[str] | None = None) -> list[Allocation]:
         return [a for n, a in self.state.items() if names is None or n in names]
 
-    def drain_commands(self, names, reason) -> list[tuple[str, ...]]:
+    def drain_commands(self, names: Sequence[str], reason: str) -> list[tuple[str, ...]]:
         return [("hold", *names)] if names else []
 
-    def resume_commands(self, names) -> list[tuple[str, ...]]:
+    def resume_commands(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         return [("free", *names)] if names else []
 
-    async def drain(self, names, reason, *, override=False) -> AsyncIterator[Step]:
+    async def drain(
+        self, names: Sequence[str], reason: str, *, override: bool = False
+    ) -> AsyncIterator[Step]:
         for name in names:
             self.written.append(name)
             self.state[name] = allocation(name, "drained", f"gpuconsole: {reason}")
             yield Step(node=name, at=1.0, phase="done", ok=True, detail="drained")
 
-    async def resume(self, names, *, override=False) -> AsyncIterator[Step]:
+    async def resume(self, names: Sequence[str], *, override: bool = False) -> AsyncIterator[Step]:
         for name in names:
             yield Step(node=name, at=1.0, phase="done", ok=True)
 
@@ -156,9 +163,11 @@ def planned(scheduler: Recorder, names: list[str]) -> tuple[Fleet, Plan]:
 
 
 async def executed(
-    plan: Plan, made: Fleet, scheduler: Recorder, audit: Audit, **options
+    plan: Plan, made: Fleet, scheduler: Recorder, audit: Audit, typed_count: int | None = None
 ) -> list[Step]:
-    steps = act.execute(plan, made, {"slurm": scheduler}, audit, made.apply, **options)
+    steps = act.execute(
+        plan, made, {"slurm": scheduler}, audit, made.apply, typed_count=typed_count
+    )
     return [step async for step in steps]
 
 

@@ -1,5 +1,7 @@
 """Numbers never jump: bounded widths, and unknown is never a number."""
 
+from collections.abc import Callable
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +29,7 @@ def test_size_uses_binary_steps(value: float, text: str) -> None:
 
 
 @pytest.mark.parametrize("format_", [units.size, units.count, units.age, units.rate, units.whole])
-def test_unknown_is_a_dash_not_a_zero(format_) -> None:
+def test_unknown_is_a_dash_not_a_zero(format_: Callable[[float | None], str]) -> None:
     assert format_(None) == units.ABSENT
     assert format_(0.0) != units.ABSENT
 
