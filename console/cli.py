@@ -149,7 +149,7 @@ def test(request: Request, /, nodes_expression: str, level: str, **options: Any)
 @click.argument("topic", default="")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
-    """What a rule id, xid:79 or nvml:15 means, its limits and their source; empty lists all."""
+    """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all; also: sources."""
     from probes.checks import explain as text
     from probes.rules import load_rules
 

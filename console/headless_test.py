@@ -96,14 +96,11 @@ async def _run(request: Request, names: list[str], force: bool, limit_s: float, 
     async with engine_for(request, one_pass=True, only=fold(names)) as engine:
         watcher = _Watcher()
         engine.taps.append(watcher)
-        sessions = asyncio.ensure_future(engine.run())
-        try:
+        async with asyncio.TaskGroup() as group:
+            sessions = group.create_task(engine.run())
             refused = await _start(engine, names, force, limit_s, watcher)
             await _finish(set(names) - set(refused), engine, watcher, limit_s)
-        finally:
             sessions.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await sessions
         engine.fleet.tick()
         reports = [_report(engine, name, refused, watcher) for name in names]
     _store(watcher.samples)

@@ -130,7 +130,7 @@ def _report(fleet: Fleet, name: str, now: float) -> NodeReport:
             age_s=None if age is None else round(age, 1),
         ),
         scheduler=facts.allocation,
-        gpus=[_gpu(device, sample.values) for device, sample in facts.devices("gpu")],
+        gpus=[_gpu(device, s.values) for device, s in facts.devices("gpu") if device],
         findings=fleet.findings[name],
     )
 

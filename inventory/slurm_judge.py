@@ -42,12 +42,15 @@ def allocation(name: str, seen: Snapshot) -> Allocation:
 
 
 def inventory_node(node: SlurmNode, partition: str) -> Node:
-    """The node as part of an inventory; see Slurm.inventory()."""
+    """The node as part of an inventory; see Slurm.inventory().
+
+    It is reached by its name, as `ssh NAME` would: NodeAddr is where slurmd listens, and neither
+    ssh_config nor known_hosts need to know that address.
+    """
     gpus = read_gpus(node.gres)
     group = partition or (node.partitions[0] if node.partitions else "default")
     return Node(
         name=node.name,
-        address="" if node.address == node.name else node.address,
         group=group,
         role=f"{gpus.model or 'gpu'}x{gpus.count}" if gpus else "compute",
         labels={"partitions": ",".join(node.partitions)} if node.partitions else {},

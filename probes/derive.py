@@ -52,9 +52,9 @@ WRAPPING = frozenset({
 
 WRAP = 1 << 32
 WRAP_MOST = WRAP // 4
-"""A larger step is a reset rather than a wrap (guess: both are possible, a reset is likelier)."""
+"""A larger step is a reset rather than a wrap (our estimate: both are possible)."""
 WRAP_PER_S = 1e8
-"""Faster than this is a reset: about the messages per second one port can handle (guess)."""
+"""Faster than this is a reset: about the messages per second one port can handle (our estimate)."""
 
 _NOT_COUNTED = frozenset({"lifespan"})
 """Files among the counters that are settings (sysfs-class-infiniband)."""
@@ -91,15 +91,16 @@ def rates(before: Sample, after: Sample) -> Rates | None:
     reset: list[str] = []
     saturated: list[str] = []
     for name, raw in after.values.items():
-        now = _count(raw)
-        if now is None or not counted(name):
+        if not counted(name) or (now := _count(raw)) is None:
             continue
         if after.probe == "infiniband" and now == _full(name):
             saturated.append(name)
         then = _count(before.values.get(name))
         if then is None:
             continue
-        if now >= then:
+        if now == then:
+            deltas[name] = 0.0  # one object for all: most counters stand still
+        elif now > then:
             deltas[name] = float(now - then)
         elif (wrapped := _wrapped(after.probe, name, then, now, elapsed_s)) is not None:
             deltas[name] = wrapped

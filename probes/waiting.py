@@ -21,7 +21,7 @@ from probes.slow_rules import JOB_WAITS
 from probes.spread import spread
 
 FEW = 8
-"""One GPU in so many may be the one that the others wait for (guess: one of a node)."""
+"""One GPU in so many may be the one that the others wait for (our estimate: one of a node)."""
 
 
 class _Limits(Struct, frozen=True):

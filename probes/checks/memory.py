@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
@@ -93,16 +94,36 @@ RULES = (UNCORRECTED, CORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
 
 HOUR_S = 3600.0
 
+
+class Recovery(NamedTuple):
+    """What the driver asks for, and how bad that is."""
+
+    name: str
+    action: Action
+    severity: Severity
+    next_step: str
+
+
 RECOVERY_ACTIONS = {
-    1: ("GPU reset", Action.RESET_GPU, "drain, then nvidia-smi -r -i GPU"),
-    2: ("node reboot", Action.REBOOT, "drain, then reboot the node"),
-    3: ("drain P2P", Action.WATCH, "stop peer-to-peer users of this GPU; reset when they are gone"),
-    4: (
-        "drain and reset", Action.DRAIN,
-        "reduced capacity, running work is safe: drain, then reset the GPU",
-    ),
-    5: ("recover IMEX", Action.RESTART_SERVICE, "restart the IMEX domain of this rack"),
+    1: Recovery("GPU reset", Action.RESET_GPU, Severity.CRITICAL,
+                "drain, then nvidia-smi -r -i GPU"),
+    2: Recovery("node reboot", Action.REBOOT, Severity.CRITICAL, "drain, then reboot the node"),
+    3: Recovery("drain P2P", Action.WATCH, Severity.WARN,
+                "stop peer-to-peer users of this GPU; reset when they are gone"),
+    4: Recovery("drain and reset", Action.DRAIN, Severity.WARN,
+                "reduced capacity, running work is safe: drain, then reset the GPU"),
+    5: Recovery("recover IMEX", Action.RESTART_SERVICE, Severity.CRITICAL,
+                "restart the IMEX domain of this rack"),
 }  # fmt: skip
+"""Codes of NVML's field 230 and of Xid 154, which prints the same number; 0 is none [nvml]."""
+
+
+def recovery(code: int, said: str = "") -> Recovery:
+    """The driver's advice for a code other than 0; `said`: its own words for one we do not know."""
+    unknown = said or f"code {code}"
+    return RECOVERY_ACTIONS.get(code) or Recovery(
+        unknown, Action.DRAIN, Severity.CRITICAL, RECOVERY.next_step
+    )
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -174,10 +195,8 @@ def _recovery(look: Look, device: str, label: str, sample: Sample) -> Iterator[F
     code = sample.values.get("recovery_action")
     if not isinstance(code, int) or code == 0:
         return
-    unknown = (f"code {code}", Action.DRAIN, RECOVERY.next_step)
-    name, action, step = RECOVERY_ACTIONS.get(code, unknown)
+    name, action, severity, step = recovery(code)
     yield RECOVERY.finding(
         look, f"{label}: the driver asks for: {name}", (f"recovery action {code} ({name})",),
-        device=device, label=label, value=code, action=action, next_step=step,
-        severity=Severity.WARN if code in (3, 4) else Severity.CRITICAL,
+        device=device, label=label, value=code, action=action, next_step=step, severity=severity,
     )  # fmt: skip

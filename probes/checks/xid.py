@@ -7,15 +7,15 @@ others are consequences. Xid 154 carries the driver's own recovery advice and ov
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from msgspec import structs
 
+from probes.checks import kernel_events, memory
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Severity
-from probes.kernel_lines import Burst, KernelEvent, bursts, parse, unique
+from probes.kernel_lines import Burst, KernelEvent, bursts
 from probes.rules import XidMeaning
-
-HOUR_S = 3600.0
 
 XID = Rule(
     id="xid",
@@ -45,19 +45,6 @@ SXID = Rule(
     example="nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
     hard=True,
 )
-INIT = Rule(
-    id="driver.init_failed",
-    title="The driver could not initialise a GPU",
-    severity=Severity.CRITICAL,
-    reads="NVRM: RmInitAdapter failed",
-    cause="dead or half-dead card, or firmware that does not start",
-    action=Action.DRAIN,
-    next_step="drain; power-cycle; reseat or RMA if it returns",
-    source="kernel log patterns of gpud",
-    others="gpud",
-    example="NVRM: GPU 0000:52:00.0: RmInitAdapter failed! (0x62:0xffff:2477)",
-    hard=True,
-)
 UNREADABLE = Rule(
     id="kernel_log.unreadable",
     title="The kernel log may not be read",
@@ -70,60 +57,55 @@ UNREADABLE = Rule(
     others="-",
     example="dmesg: read kernel buffer failed: Operation not permitted",
 )
-MLX5 = Rule(
-    id="kernel_log.mlx5",
-    title="The network adapter's driver reports a fault",
-    severity=Severity.WARN,
-    reads="mlx5_core lines",
-    cause="adapter firmware, transceiver or cable",
-    action=Action.WATCH,
-    next_step="check cable and transceiver; reset or replace the adapter if it repeats",
-    source="syslog patterns of NVSentinel [nvsent]; ACCESS_REG lines are noise of counter readers",
-    others="NVS, gpud",
-    example="mlx5_core 0000:ab:00.0: Port module event[error]: module 0, Cable error, High "
-    "Temperature",
-)
-RULES = (XID, SXID, INIT, UNREADABLE, MLX5)
+RULES = (XID, SXID, UNREADABLE)
 
-MLX5_WORDS = {
-    "high_temperature": ("transceiver too hot", Severity.WARN),
-    "command_timeout": ("adapter command timed out", Severity.CRITICAL),
-    "health_compromised": ("adapter health compromised", Severity.CRITICAL),
-}
-RECOVERY = {
-    "gpu reset": (Action.RESET_GPU, Severity.CRITICAL),
-    "node reboot": (Action.REBOOT, Severity.CRITICAL),
-    "drain p2p": (Action.WATCH, Severity.WARN),
-    "drain and reset": (Action.DRAIN, Severity.CRITICAL),
-    "recover imex": (Action.RESTART_SERVICE, Severity.CRITICAL),
-}
+DOUBLE_BIT = frozenset({48, 171, 172})
+"""An uncorrectable error and its details; a 94 beside them says that it was contained [xid]."""
+CONTAINED = 94
+UNCONTAINED = 95
+REMAP_FAILED = 64
+ADVICE = 154
+OFF_BUS = 79
+SWITCH_ROOTS = (74, OFF_BUS)
+"""Xids of a GPU that make its switch complain too."""
 
 
 def check(look: Look) -> Iterator[Finding]:
-    """The whole ring of kept lines, judged anew each time: pure, and parsing is cached."""
-    if look.facts.value("kernel_log", "", "readable") is False:
-        hint = str(look.facts.value("hello", "", "missing.kernel_log") or UNREADABLE.next_step)
-        yield UNREADABLE.finding(look, "not checked: Xids, the kernel log may not be read", (hint,))
-    events = _events(look)
+    """The whole ring of kept lines, one finding per GPU and root cause."""
+    yield from _unchecked(look)
+    if not look.facts.kernel:
+        return
+    events = kernel_events.read(look)
     gap_s = look.rules.limit("xid.burst_gap_s").value
-    groups = bursts(events, _ranks(look), gap_s)
+    groups = roots(look, events)
     yield from _xids(look, groups)
-    yield from _switch(look, events, groups)
-    yield from _init(look, events)
-    yield from _mlx5(look, events)
+    yield from _switch(look, events, groups, gap_s)
 
 
-def _events(look: Look) -> list[KernelEvent]:
-    found = []
-    for row in look.facts.kernel:
-        event = parse(str(row.get("text", "")))
-        if event is None:
-            continue
-        mono = row.get("mono")
-        if isinstance(mono, int | float) and event.mono is None:
-            event = structs.replace(event, mono=float(mono))
-        found.append(event)
-    return unique(found, look.rules.limit("xid.coalesce_s").value)
+def roots(look: Look, events: list[KernelEvent]) -> list[Burst]:
+    """The bursts of all GPUs with what started each."""
+    ranks, gap_s = _ranks(look), look.rules.limit("xid.burst_gap_s").value
+    groups = bursts(events, ranks, gap_s, UNKNOWN_RANK)
+    return [_contained(burst, ranks) or burst for burst in groups]
+
+
+def _unchecked(look: Look) -> Iterator[Finding]:
+    """A log that may not be read, and one of which nothing came, while other probes answered."""
+    hint = str(look.facts.value("hello", "", "missing.kernel_log") or UNREADABLE.next_step)
+    log = look.facts.get("kernel_log")
+    if log is not None and log.values.get("readable") is False:
+        yield UNREADABLE.finding(look, "not checked: Xids, the kernel log may not be read", (hint,))
+    answered = any(look.facts.get(probe) for probe in ("host", "inventory"))
+    if log is None and answered and "kernel_log" not in look.facts.troubles:
+        yield UNREADABLE.finding(
+            look, "not checked: Xids, the kernel log gave no answer", ("no answer of kernel_log",),
+            cause="the probe did not run, or its reader hangs",
+            next_step=f"run dmesg on the node; {hint}",
+        )  # fmt: skip
+
+
+UNKNOWN_RANK = Severity.WARN.rank * 10 + 1
+"""A code that the table lacks explains more than the job's own Xids beside it."""
 
 
 def _ranks(look: Look) -> dict[int, int]:
@@ -135,101 +117,146 @@ def _ranks(look: Look) -> dict[int, int]:
     }
 
 
+def _contained(burst: Burst, ranks: dict[int, int]) -> Burst | None:
+    """The burst led by its 94 instead of the 48 that 94 explains; None when it is not contained."""
+    codes = {event.code for event in burst.events}
+    failed = any(_failed(event) for event in burst.events)
+    if CONTAINED not in codes or UNCONTAINED in codes or failed:
+        return None
+    others = [event for event in burst.events if event.code not in DOUBLE_BIT]
+    root = max(others, key=lambda event: ranks.get(event.code or 0, UNKNOWN_RANK))
+    return structs.replace(burst, root=root)
+
+
+def _failed(event: KernelEvent) -> bool:
+    """A remap that failed, or a 94 whose line asks for a reset now."""
+    if event.code == REMAP_FAILED:
+        return event.facts.get("remap") != "already_pending"
+    return event.code == CONTAINED and event.facts.get("rst") is True
+
+
 def _xids(look: Look, groups: list[Burst]) -> Iterator[Finding]:
     """One finding per GPU and root code: the newest burst, counted over all."""
     by_root: dict[tuple[str, int], list[Burst]] = {}
     for burst in groups:
         by_root.setdefault((burst.pci, burst.root.code or 0), []).append(burst)
-    for (pci, code), same in sorted(by_root.items()):
-        yield _xid(look, pci, code, same)
+    over = _recovered(groups)
+    for (_, code), same in sorted(by_root.items()):
+        yield _xid(look, code, same, recovered=id(same[-1]) in over)
 
 
-def _xid(look: Look, pci: str, code: int, same: list[Burst]) -> Finding:
+def _recovered(groups: list[Burst]) -> set[int]:
+    """Bursts (by id) after which the driver withdrew its advice: a later 154 to none, no new Xid."""
+    over: set[int] = set()
+    withdrawn: set[str] = set()
+    for burst in reversed(groups):
+        done = True
+        for event in reversed(burst.events):
+            if event.code == ADVICE and event.facts.get("recovery") == 0:
+                withdrawn.add(burst.pci)
+            elif burst.pci not in withdrawn:
+                done = False
+        if done:
+            over.add(id(burst))
+    return over
+
+
+def _xid(look: Look, code: int, same: list[Burst], *, recovered: bool) -> Finding:
     burst = same[-1]
     meaning = look.rules.xids.get(code)
-    device, label = _device(look, pci)
-    age = _age(look, burst)
-    severity, action, next_step, name = _judged(burst, meaning)
-    name = name or (meaning.name if meaning else "not in the catalogue")
+    device, label = kernel_events.gpu(look, burst.pci)
+    last = burst.events[-1]
+    judged = _judged(burst, meaning)
     suspect = look.rules.limit("xid.bursts_suspect")
     if len(same) >= suspect.value and meaning and meaning.kind == "app":
-        severity = max(severity, Severity.WARN, key=lambda s: s.rank)
-        next_step = (
-            f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's owner"
+        judged = judged._replace(
+            severity=max(judged.severity, Severity.WARN, key=lambda s: s.rank),
+            next_step=f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's "
+            "owner",
         )
-    old = age is not None and age > look.rules.limit("xid.old_h").value * HOUR_S
-    if old:
-        severity = Severity.INFO
+    if recovered:
+        judged = _Judged(
+            Severity.INFO, Action.WATCH, "nothing now; watch whether it returns",
+            f"{judged.name}; since then the driver asks for nothing",
+        )  # fmt: skip
+    history = kernel_events.old(look, last)
     others = sorted({event.code or 0 for event in burst.events} - {code})
-    seen = f" with {', '.join(map(str, others))}" if others else ""
-    when = f", {_ago(age)} ago" if age is not None else ""
+    seen = f" with {', '.join(map(str, others[:OTHERS]))}" if others else ""
     process = burst.root.process or ""
-    by = f" by {process}" if process and meaning and meaning.kind == "app" else ""
+    by = f" by {process[:PROCESS]}" if process and meaning and meaning.kind == "app" else ""
     finding = XID.finding(
-        look, f"{label}: Xid {code}{seen}{by}: {name}{when}",
+        look, f"{label}: Xid {code}{seen}{by}: {judged.name}{kernel_events.ago(look, last)}",
         tuple(event.text for event in burst.events[:5]),
-        device=device, label=label, value=code, severity=severity, action=action,
+        device=device, label=label, value=code,
+        severity=Severity.INFO if history else judged.severity, action=judged.action,
         cause=meaning.cause if meaning else "unknown to this catalogue; newer driver?",
-        next_step=next_step, source=meaning.source if meaning else XID.source,
+        next_step=judged.next_step, source=meaning.source if meaning else XID.source,
     )  # fmt: skip
-    return _as_code(finding, code, len(same), hard=bool(meaning and meaning.hard) and not old)
+    lasting = bool(meaning and meaning.hard) and not history and not recovered
+    return structs.replace(finding, rule=f"xid.{code}", count=len(same), hard=lasting)
 
 
-def _as_code(finding: Finding, code: int, count: int, *, hard: bool) -> Finding:
-    return structs.replace(finding, rule=f"xid.{code}", count=count, hard=hard)
+OTHERS = 8
+"""Codes beside the root's that a line names."""
+PROCESS = 60
+"""Characters of a process name in a line; the kernel's own are 15."""
 
 
-def _judged(burst: Burst, meaning: XidMeaning | None) -> tuple[Severity, Action, str, str]:
-    """(severity, action, next step, other name): text kinds and 154 refine the table."""
-    recovery = next(
-        (str(e.facts["recovery"]).lower() for e in reversed(burst.events) if "recovery" in e.facts),
-        "",
-    )
-    if recovery in RECOVERY:
-        action, severity = RECOVERY[recovery]
-        return severity, action, f"the driver says: {recovery} (Xid 154); drain first", ""
-    if burst.root.code == 64 and burst.root.facts.get("remap") == "already_pending":
-        return (
+class _Judged(NamedTuple):
+    severity: Severity
+    action: Action
+    next_step: str
+    name: str
+
+
+def _judged(burst: Burst, meaning: XidMeaning | None) -> _Judged:
+    """The table's word, refined by the text of the line, overridden by the newest Xid 154."""
+    judged = _by_text(burst, meaning)
+    advice = next((e for e in reversed(burst.events) if "recovery" in e.facts), None)
+    code = 0 if advice is None else int(advice.facts["recovery"])
+    if advice is None or code == 0:
+        return judged
+    said = str(advice.facts.get("recovery_name", ""))[:PROCESS]
+    asked = memory.recovery(code, said)
+    gone = burst.root.code == OFF_BUS  # whatever helps, no job runs on it
+    return _Judged(
+        Severity.CRITICAL if gone else asked.severity, asked.action,
+        f"the driver says: {said or asked.name} (Xid 154); {asked.next_step}",
+        f"{judged.name}; the driver asks for: {said or asked.name}",
+    )  # fmt: skip
+
+
+def _by_text(burst: Burst, meaning: XidMeaning | None) -> _Judged:
+    root = burst.root
+    if meaning is None:
+        return _Judged(Severity.WARN, Action.WATCH, XID.next_step, "not in the catalogue")
+    if root.code == ADVICE and root.facts.get("recovery") == 0:
+        return _Judged(Severity.INFO, Action.WATCH, "nothing", "the driver asks for nothing")
+    if root.code == REMAP_FAILED and not _failed(root):
+        return _Judged(
             Severity.WARN, Action.RESET_GPU, "reset the GPU when its work is done",
             "row is already pending remapping",
         )  # fmt: skip
-    if meaning is None:
-        return Severity.WARN, Action.WATCH, XID.next_step, ""
-    return meaning.severity, meaning.action, meaning.next_step, ""
+    if root.code == CONTAINED and any(map(_failed, burst.events)):
+        return _Judged(
+            Severity.CRITICAL, Action.RESET_GPU, "drain; reset the GPU before anything restarts",
+            f"{meaning.name}, but a reset is needed now",
+        )  # fmt: skip
+    if root.code == CONTAINED:
+        return _Judged(
+            meaning.severity, Action.RESET_GPU,
+            "restart the job that died; reset the GPU when running work ends, then look that no "
+            "remap is pending; RMA only if remapping fails or it repeats", meaning.name,
+        )  # fmt: skip
+    return _Judged(meaning.severity, meaning.action, meaning.next_step, meaning.name)
 
 
-def _device(look: Look, pci: str) -> tuple[str, str]:
-    """The GPU probe's device key for a kernel address, and the operator's name of it."""
-    for probe in ("gpu", "inventory"):
-        for device, _ in look.facts.devices(probe):
-            if device.rpartition(".")[0] == pci:
-                return device, look.facts.gpu_label(device)
-    return f"{pci}.0", f"GPU {pci}"
-
-
-def _age(look: Look, burst: Burst) -> float | None:
-    """Seconds since the burst's last line, on the clock both the log and the agent use.
-
-    That is CLOCK_MONOTONIC: /proc/uptime counts suspended time too and would drift away from it.
-    """
-    mono = burst.events[-1].mono
-    sample = look.facts.get("host") or look.facts.get("hello")
-    if mono is None or sample is None or not sample.clock:
-        return None
-    return max(0.0, sample.clock + (look.now - sample.at) - mono)
-
-
-def _ago(seconds: float) -> str:
-    for limit, divisor, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
-        if seconds < limit:
-            return f"{seconds / divisor:.0f} {name}"
-    return f"{seconds / 86400:.0f} days"
-
-
-def _switch(look: Look, events: list[KernelEvent], groups: list[Burst]) -> Iterator[Finding]:
+def _switch(
+    look: Look, events: list[KernelEvent], groups: list[Burst], gap_s: float
+) -> Iterator[Finding]:
     """SXids that are not a consequence of an Xid 74 or 79 within the gap."""
-    roots = [b.root.mono for b in groups if b.root.code in (74, 79) and b.root.mono is not None]
-    gap_s = look.rules.limit("xid.burst_gap_s").value
+    causes = [b.root for b in groups if b.root.code in SWITCH_ROOTS]
+    roots = [cause.mono for cause in causes if cause.mono is not None]
     alone: dict[tuple[str, int], list[KernelEvent]] = {}
     for event in events:
         if event.kind != "sxid":
@@ -242,42 +269,13 @@ def _switch(look: Look, events: list[KernelEvent], groups: list[Burst]) -> Itera
         links = sorted({str(e.facts["link"]) for e in same if "link" in e.facts})
         where = f" link {', '.join(links)}" if links else ""
         switch = same[0].facts.get("switch", "?")
-        yield SXID.finding(
-            look, f"NVSwitch {switch}{where}: SXid {code}, {'fatal' if fatal else 'non-fatal'}",
-            tuple(event.text for event in same[:5]),
-            device=pci, label=f"NVSwitch {switch}", value=code,
-            severity=Severity.CRITICAL if fatal else Severity.WARN,
+        history = kernel_events.old(look, same[-1])
+        severity = Severity.CRITICAL if fatal else Severity.WARN
+        finding = SXID.finding(
+            look, f"NVSwitch {switch}{where}: SXid {code}, {'fatal' if fatal else 'non-fatal'}"
+            f"{kernel_events.ago(look, same[-1])}",
+            kernel_events.texts(same), device=pci, label=f"NVSwitch {switch}", value=code,
+            severity=Severity.INFO if history else severity,
             action=Action.REBOOT if fatal else Action.WATCH,
         )  # fmt: skip
-
-
-def _init(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
-    readable = {d for d, s in look.facts.devices("gpu") if "nvml_rc" not in s.values}
-    failed: dict[str, list[KernelEvent]] = {}
-    for event in events:
-        if event.kind == "rminit" and event.pci and event.pci not in readable:
-            failed.setdefault(event.pci, []).append(event)
-    for pci, same in sorted(failed.items()):
-        label = look.facts.gpu_label(pci)
-        yield INIT.finding(
-            look, f"{label} at {pci} did not initialise", tuple(e.text for e in same[:5]),
-            device=pci, label=label,
-        )  # fmt: skip
-
-
-def _mlx5(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
-    """Faults and flaps; ACCESS_REG noise, power notes at boot and unplugged spares are not."""
-    found: dict[tuple[str, str], list[KernelEvent]] = {}
-    for event in events:
-        what = event.facts.get("what")
-        if event.kind == "mlx5" and event.pci and what in (*MLX5_WORDS, "link_down"):
-            found.setdefault((event.pci, str(what)), []).append(event)
-    for (pci, what), same in sorted(found.items()):
-        word, severity = MLX5_WORDS.get(what, ("link went down", Severity.WARN))
-        name = next((str(e.facts["dev"]) for e in same if "dev" in e.facts), pci)
-        times = f" {len(same)} times" if len(same) > 1 else ""
-        yield MLX5.finding(
-            look, f"{name}: {word}{times}", tuple(e.text for e in same[:5]), device=f"{pci} {what}",
-            label=name, severity=severity,
-            action=Action.DRAIN if severity is Severity.CRITICAL else None,
-        )  # fmt: skip
+        yield structs.replace(finding, hard=not history)

@@ -32,6 +32,9 @@ GIVE_UP_DEADLINES = 3
 INTERVAL_S = (0.2, 86400.0)
 """Shortest and longest interval accepted: five ticks a second, one a day."""
 
+STACK_BYTES = 2 << 20
+"""Of a thread, instead of 8 MiB: sixteen threads then fit where `ulimit -v` is 250 MB."""
+
 DRAIN_S = 0.3
 """How long leaving may wait for stdout; leaving as a whole must take less than a second."""
 
@@ -67,9 +70,8 @@ class Agent:
             self.crew.error(name, text)
         self.crew.hire(modules)
         if self.crew.one_pass:
-            thread = threading.Thread(target=self._pass, name="pass")
-            thread.daemon = True
-            thread.start()
+            _watch(self._pass)  # before the workers: with few threads to have, it matters more
+        self.crew.start()
 
     def _statistics(self) -> "dict[str, int]":
         return {
@@ -154,6 +156,7 @@ class Agent:
 def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
     """Run until stdin ends. Does not return."""
     os.chdir("/")
+    threading.stack_size(STACK_BYTES)
     agent = Agent(config)
     os.nice(int(_number(config.get("nice", 10))))  # of this thread and those it starts from now on
     signals, wakeup = os.pipe()

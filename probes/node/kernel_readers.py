@@ -26,6 +26,9 @@ Line = namedtuple("Line", "mono prio text")
 POLL_S = 0.5
 """How often a plain file (a simulated node's) is looked at; a device wakes us itself."""
 
+KMSG = os.makedev(1, 11)
+"""Device number of /dev/kmsg (Linux, Documentation/admin-guide/devices.txt)."""
+
 RECORD_BYTES = 8192
 """The kernel's own limit of a /dev/kmsg record (CONSOLE_EXT_LOG_MAX)."""
 
@@ -215,11 +218,15 @@ class Program:
 
 
 def _may_open(path: "str") -> "bool":
+    """Whether records can be read; a container's /dev/null in its place is no kernel log."""
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError:
         return False
     try:
+        about = os.fstat(handle)
+        if stat.S_ISCHR(about.st_mode) and about.st_rdev != KMSG:
+            return False
         os.read(handle, RECORD_BYTES)
     except OSError as error:
         return error.errno in (errno.EAGAIN, errno.EPIPE)

@@ -194,13 +194,16 @@ class Crew:
         """Guards each worker's hung call; notified when one ends or hangs."""
 
     def hire(self, modules: "list[ModuleType]") -> "None":
-        """Start a worker for each probe, and the watch."""
+        """A worker for each probe, not yet started, and the watch."""
         self.workers = [Worker(module, self) for module in modules]
-        for worker in list(self.workers):
-            worker.start()
         watch = threading.Thread(target=self._watch, name="watch")
         watch.daemon = True
         watch.start()
+
+    def start(self) -> "None":
+        """Start the workers."""
+        for worker in list(self.workers):
+            worker.start()
 
     def interval_s(self, name: "str") -> "float":
         """The interval's length now."""

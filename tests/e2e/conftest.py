@@ -27,6 +27,12 @@ def _site(lab: Lab) -> Iterator[Site]:
 
 
 @pytest.fixture
+def desk(_site: Site) -> Site:
+    """The same for tests that neither change nor look at the cluster's state."""
+    return _site
+
+
+@pytest.fixture
 def site(_site: Site) -> Site:
     """Healthy hardware, all nodes idle, an operator who has done nothing yet."""
     _site.reset()

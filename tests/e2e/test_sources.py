@@ -14,14 +14,13 @@ pytestmark = [pytest.mark.sshd, pytest.mark.slurm]
 
 
 @pytest.fixture
-def home(site: Site) -> Path:
-    """A home whose ~/.ssh/config and known_hosts know the lab's nodes by their names."""
-    folder = site.folder / "login"
-    (folder / ".ssh").mkdir(parents=True, exist_ok=True)
-    text = site.ssh_config.read_text()
+def known_by_ssh(site: Site) -> list[str]:
+    """argv in front of a command whose /etc/ssh/ssh_config knows the lab's nodes by their names."""
+    config = site.folder / "system_ssh_config"
     known = site.ssh.folder / "known_hosts"
-    (folder / ".ssh" / "config").write_text(f"UserKnownHostsFile {known}\n{text}")
-    return folder
+    config.write_text(f"UserKnownHostsFile {known}\n{site.ssh_config.read_text()}")
+    script = f'mount --bind {config} /etc/ssh/ssh_config && exec "$@"'
+    return ["unshare", "-m", "sh", "-c", script, "sh"]
 
 
 def names(document: dict[str, object]) -> list[str]:
@@ -30,13 +29,17 @@ def names(document: dict[str, object]) -> list[str]:
     return [node["name"] for node in nodes]
 
 
-def test_slurm_names_the_nodes_and_ssh_config_finds_them(site: Site, home: Path) -> None:
-    done = site.run("inventory", inventory="slurm:", env={"HOME": str(home)})
+def test_slurm_names_the_nodes_and_ssh_config_finds_them(
+    site: Site, known_by_ssh: list[str]
+) -> None:
+    done = site.run("inventory", inventory="slurm:")
     assert done.code == 0
     assert "8 nodes from slurm:" in done.out
-    listed = site.run("inventory", "--json", inventory="slurm:gpu", env={"HOME": str(home)})
+    listed = site.run("inventory", "--json", inventory="slurm:gpu")
     assert names(listed.document) == [*HEALTHY, *SICK]
-    done = site.run("-w", "n[1,6]", "--json", *QUICK, inventory="slurm:gpu", env={"HOME": str(home)})
+    done = site.run(
+        "-w", "n[1,6]", "--json", *QUICK, inventory="slurm:gpu", before=known_by_ssh
+    )  # fmt: skip
     assert done.node("n1")["status"]["state"] == "ended", done.node("n1")["status"]
     assert done.node("n6")["status"]["reason"] == "refused"
     assert done.node("n1")["scheduler"]["state"] == "idle"
@@ -52,9 +55,9 @@ def test_slurm_names_the_nodes_and_ssh_config_finds_them(site: Site, home: Path)
         (("-w", "n1", "inventory", "-w", "n2"), ["n2"]),
     ],
 )
-def test_selections(site: Site, arguments: tuple[str, ...], left: list[str]) -> None:
+def test_selections(desk: Site, arguments: tuple[str, ...], left: list[str]) -> None:
     command = arguments if "inventory" in arguments else (*arguments, "inventory")
-    assert names(site.run(*command, "--json").document) == left
+    assert names(desk.run(*command, "--json").document) == left
 
 
 @pytest.mark.parametrize(
@@ -69,9 +72,9 @@ def test_selections(site: Site, arguments: tuple[str, ...], left: list[str]) -> 
     ],
 )
 def test_a_wrong_choice_is_one_line(
-    site: Site, arguments: tuple[str, ...], says: list[str]
+    desk: Site, arguments: tuple[str, ...], says: list[str]
 ) -> None:
-    done = site.run(*arguments)
+    done = desk.run(*arguments)
     assert done.code == 64
     assert done.out == ""
     assert len(done.err.splitlines()) == 1
@@ -92,10 +95,10 @@ def test_a_wrong_choice_is_one_line(
 )
 @pytest.mark.parametrize("command", [("--json",), ("drain", "n1", "--reason", "x", "--yes")])
 def test_a_wrong_inventory_is_one_line_with_its_place(
-    site: Site, text: str, line: int, says: str, command: tuple[str, ...]
+    desk: Site, text: str, line: int, says: str, command: tuple[str, ...]
 ) -> None:
-    path = site.file("wrong.yaml", text)
-    done = site.run(*command, inventory=path)
+    path = desk.file("wrong.yaml", text)
+    done = desk.run(*command, inventory=path)
     assert done.code == 64
     assert done.out == ""
     assert len(done.err.splitlines()) == 1
@@ -113,12 +116,12 @@ def test_a_wrong_inventory_is_one_line_with_its_place(
 )
 @pytest.mark.parametrize("command", [("--json",), ("watch", "--json"), ("test", "n1")])
 def test_a_broken_ssh_config_is_one_line(
-    site: Site, text: str, says: str, command: tuple[str, ...]
+    desk: Site, text: str, says: str, command: tuple[str, ...]
 ) -> None:
-    path = site.folder / "broken_config"
+    path = desk.folder / "broken_config"
     path.write_text(text.format(path=path))
-    inventory = site.file("with-broken.yaml", f"hosts: n[1-3]\nssh: {{config: {path}}}\n")
-    done = site.run(*command, inventory=inventory)
+    inventory = desk.file("with-broken.yaml", f"hosts: n[1-3]\nssh: {{config: {path}}}\n")
+    done = desk.run(*command, inventory=inventory)
     assert done.code == 64, done.err
     assert done.out == ""
     assert len(done.err.splitlines()) == 1, done.err
@@ -129,11 +132,11 @@ def test_a_broken_ssh_config_is_one_line(
     ("hosts", "verdict", "code"),
     [("local: true", "ok", 0), ("defaults: {gpus: 8}\nlocal: true", "critical", 2)],
 )
-def test_this_machine_without_ssh(site: Site, hosts: str, verdict: str, code: int) -> None:
+def test_this_machine_without_ssh(desk: Site, hosts: str, verdict: str, code: int) -> None:
     """No GPU is fine where none is expected, and never where eight are."""
     if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has GPUs")
-    done = site.run("--json", *QUICK, inventory=site.file("here.yaml", f"{hosts}\n"))
+    done = desk.run("--json", *QUICK, inventory=desk.file("here.yaml", f"{hosts}\n"))
     (node,) = done.document["nodes"]
     assert node["name"] == socket.gethostname().split(".")[0]
     assert node["status"]["state"] == "ended"
@@ -148,10 +151,10 @@ def test_this_machine_without_ssh(site: Site, hosts: str, verdict: str, code: in
         assert node["verdict"] in ("ok", "info", "warn"), shown
 
 
-def test_local_as_a_source(site: Site) -> None:
-    done = site.run("--json", *QUICK, inventory="local:")
+def test_local_as_a_source(desk: Site) -> None:
+    done = desk.run("--json", *QUICK, inventory="local:")
     assert done.node(socket.gethostname().split(".")[0])["status"]["state"] == "ended"
-    site.nothing_left()
+    desk.nothing_left()
 
 
 def test_doctor_with_a_scheduler_and_without(site: Site) -> None:
@@ -193,9 +196,9 @@ def test_names_in_slurm_may_differ(site: Site) -> None:
     ]
 
 
-def test_unknown_to_slurm_is_not_drained(site: Site) -> None:
-    path = site.file("strange.yaml", "scheduler: slurm\nhosts: [n1, elsewhere]\n")
-    done = site.run("drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path)
+def test_unknown_to_slurm_is_not_drained(desk: Site) -> None:
+    path = desk.file("strange.yaml", "scheduler: slurm\nhosts: [n1, elsewhere]\n")
+    done = desk.run("drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path)
     assert done.code == 3
     (step,) = [json.loads(line) for line in done.out.splitlines()]
     assert (step["node"], step["phase"], step["ok"]) == ("elsewhere", "refused", False)

@@ -77,7 +77,7 @@ PROMISED = [
     "host.wall_skew_s",
     "stale.intervals",
     "nccl.floor_share",
-    "straggler.r75_crit",
+    "straggler.r75_warn",
 ]
 
 

@@ -363,10 +363,10 @@ def collect(ctx):
         ctx.nvml.gpus()
     except Exception as error:
         assert error.rc == 12, error
-    return {"": {"pynvml": "pynvml" in sys.modules, "psutil": "psutil" in sys.modules}}, []
+    return {"": {"pynvml": "pynvml" in sys.modules}}, []
 """)
     with AgentProcess(config(mode="pass", extra={"testing": modules})) as agent:
-        assert agent.wait_for(sample("testing"))["d"][""] == {"pynvml": False, "psutil": False}
+        assert agent.wait_for(sample("testing"))["d"][""] == {"pynvml": False}
 
 
 def test_gone_waits(tmp_path: Path) -> None:
@@ -374,11 +374,13 @@ def test_gone_waits(tmp_path: Path) -> None:
     assert gone(2**22 + 1)
 
 
-def simulated(folder: Path, gpus: list[dict[str, object]]) -> Node:
+def simulated(
+    folder: Path, gpus: list[dict[str, object]], interpreter: str = sys.executable
+) -> Node:
     """A node whose interpreter sees these GPUs through the simulated library."""
     (folder / "nvml.json").write_text(json.dumps({"gpus": gpus}))
     python = folder / "python3"
-    python.write_text(f'#!/bin/sh\nexec {sys.executable} {SHIM} {folder} "$@"\n')
+    python.write_text(f'#!/bin/sh\nexec {interpreter} {SHIM} {folder} "$@"\n')
     python.chmod(0o755)
     return Node(name="n", python=str(python))
 
@@ -392,10 +394,58 @@ def test_a_gpu_that_hangs_hides_none_of_the_other_seven(tmp_path: Path) -> None:
         assert agent.finish() == 0
     hung = [(f["p"], f["dev"], f["call"]) for f in said if f["k"] == "hung"]
     assert hung == [("gpu", "0000:03:00.0", "nvmlDeviceGetPowerUsage")]
-    answered = [set(f["d"]) for f in said if sample("gpu")(f)]
-    assert answered
-    assert all(one == {f"0000:{bus:02x}:00.0" for bus in (1, 2, 4, 5, 6, 7, 8)} for one in answered)
+    others = {f"0000:{bus:02x}:00.0" for bus in (1, 2, 4, 5, 6, 7, 8)}
+    answered = {n: [set(f["d"]) for f in said if sample(n)(f)] for n in ("gpu", "ecc")}
+    assert answered["gpu"] == [others, others]  # it holds counters: two answers in a pass
+    assert len(answered["ecc"]) == 2
+    assert all(one >= others for one in answered["ecc"])  # it may have asked before the hang
     assert not any(f.get("gone") for f in said)
+
+
+PEEK = probe(
+    """
+import sys
+def collect(ctx):
+    try:
+        sys.modules["pynvml"].nvmlDeviceGetCount()
+    except Exception as error:
+        return {"": {"rc": getattr(error, "value", -1)}}, []
+    return {"": {"rc": 0}}, []
+""",
+    name="peek",
+)
+"""Asks NVML behind the agent's back whether it is initialised: 1 is UNINITIALIZED."""
+
+
+def test_nvml_closes_for_a_reset_and_opens_again(node_python: str, tmp_path: Path) -> None:
+    node = simulated(tmp_path, [{"pci": "0000:01:00.0"}, {"pci": "0000:02:00.0"}], node_python)
+    settings = config("gpu", "inventory", extra={"peek": PEEK}, fast_s=0.2, rare_s=0.2)
+    with AgentProcess(settings, node=node) as agent:
+        for name in ("gpu", "inventory"):
+            agent.wait_for(sample(name))
+        agent.order(op="nvml", id="1", open=False)
+        agent.wait_for(kind("job", id="1", state="done"))
+        closed = len(agent.frames)
+        agent.collect(lambda found: len(list(filter(sample("peek"), found[closed:]))) >= 3)
+        agent.order(op="nvml", id="2", open=True)
+        agent.wait_for(kind("job", id="2", state="done"))
+        opened = len(agent.frames)
+        said = agent.collect(lambda found: any(map(sample("gpu"), found[opened:])))
+    peeks = [f["d"][""]["rc"] for f in said[closed:] if sample("peek")(f)]
+    assert peeks[:3] == [1, 1, 1]
+    assert not any(f.get("gone") for f in said)
+    assert not any(f["k"] in ("err", "hung") for f in said)
+
+
+def test_nvml_does_not_close_around_a_call_in_flight(tmp_path: Path) -> None:
+    node = simulated(tmp_path, [{"pci": "0000:01:00.0", "hang": {"nvmlDeviceGetPowerUsage": 3600}}])
+    settings = config("gpu", "pcie", fast_s=0.2, slow_s=0.2, deadline_s=0.4)
+    with AgentProcess(settings, node=node) as agent:
+        agent.wait_for(kind("hung"))
+        agent.order(op="nvml", id="1", open=False)
+        assert "in flight" in agent.wait_for(kind("job", id="1", state="failed"))["text"]
+        agent.order(op="nvml", id="2", open="yes")
+        agent.wait_for(kind("err", p="agent"))
 
 
 def test_two_hung_gpus_stop_all_calls_to_the_driver(tmp_path: Path) -> None:

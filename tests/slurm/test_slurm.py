@@ -292,7 +292,7 @@ async def test_source_names_nodes_gpus_and_roles(cluster: SlurmLab, run: LocalRu
     assert [node.name for node in whole.nodes] == ["n1", "n2", "n3", "n4"]
     assert whole.cluster == "testlab"
     node = whole.nodes[0]
-    assert (node.address, node.gpus, node.role) == ("127.0.0.1", 8, "h100x8")
+    assert (node.target, node.gpus, node.role) == ("n1", 8, "h100x8")
     assert (node.scheduler, node.scheduled_as) == ("slurm", "n1")
     small = await resolve("slurm:small", run=run)
     assert [node.name for node in small.nodes] == ["n1", "n2"]

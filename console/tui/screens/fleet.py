@@ -13,7 +13,7 @@ from textual.widgets import Input
 from console.tui import bars, commandline, commands, view
 from console.tui.filter import Filter
 from console.tui.roster import Roster
-from console.tui.screens.acting import ActingScreen
+from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, plain
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.prompt import Prompt
@@ -24,7 +24,7 @@ from probes.event import Finding, Severity
 STREAM_SIZES = ("small", "large", "gone")
 
 
-class FleetScreen(ActingScreen):
+class FleetScreen(MarkingScreen):
     """All nodes, worst first."""
 
     SCREEN_NAME = "fleet"
@@ -32,12 +32,9 @@ class FleetScreen(ActingScreen):
 
     def __init__(self, roster: Roster) -> None:
         """The roster outlives the screen: marks and filter are the operator's, not the widget's."""
-        super().__init__(id="fleet")
-        self.roster = roster
+        super().__init__(roster)
         self.wide = False
         self.stream_size = "small"
-        self.range_start: str | None = None
-        """Where a range begins: the last node marked by hand."""
         self._ends: list[tuple[int, str]] = []
 
     def compose(self) -> ComposeResult:
@@ -49,11 +46,6 @@ class FleetScreen(ActingScreen):
         yield Lines(look, id="why")
         yield Prompt(id="prompt")
         yield Lines(look, id="keys")
-
-    @property
-    def grid(self) -> Grid:
-        """The grid."""
-        return self.query_one("#grid", Grid)
 
     def on_mount(self) -> None:
         """First frame: every node, nothing known."""
@@ -163,10 +155,6 @@ class FleetScreen(ActingScreen):
     def _opened(self) -> None:
         self.action_open()
 
-    def chosen(self) -> list[str]:
-        """Marked nodes, else the one under the cursor."""
-        return self.roster.chosen(self.grid.cursor)
-
     def _one(self) -> list[str]:
         return [self.grid.cursor] if self.grid.cursor else []
 
@@ -259,57 +247,9 @@ class FleetScreen(ActingScreen):
             case "sort" if request.text:
                 self._sort(request.text)
             case "mark" if request.text:
-                self._mark_text(request.text)
+                self.mark_text(request.text)
             case _:
                 self.call_later(self.run_action, request.id)
-
-    def _mark_text(self, text: str) -> None:
-        roster = self.roster
-        if text == "none":
-            roster.mark(list(roster.marked), on=False)
-        else:
-            names = self.grid.order if text == "all" else roster.matching(text)
-            roster.mark(names)
-            self.notify(
-                f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False
-            )
-        self.draw_lines()
-
-    def action_mark(self) -> None:
-        """Mark or unmark, then go down."""
-        name = self.grid.cursor
-        if name is None:
-            return
-        on_now = name not in self.roster.marked
-        self.roster.mark([name], on=on_now)
-        self.range_start = name if on_now else None
-        self.grid.touched = True
-        self.grid.action_move(1)
-        self.draw_lines()
-
-    def action_mark_range(self) -> None:
-        """Mark from the last marked node to the cursor."""
-        order, cursor = self.grid.order, self.grid.cursor
-        if cursor is None:
-            return
-        start = self.range_start if self.range_start in order else cursor
-        low, high = sorted((order.index(start or cursor), order.index(cursor)))
-        self.roster.mark(order[low : high + 1])
-        self.range_start = cursor
-        self.draw_lines()
-
-    def action_mark_invert(self) -> None:
-        """Turn marks around among the nodes shown."""
-        roster = self.roster
-        was = set(roster.marked)
-        roster.mark([n for n in self.grid.order if n in was], on=False)
-        roster.mark([n for n in self.grid.order if n not in was])
-        self.draw_lines()
-
-    def action_mark_clear(self) -> None:
-        """Remove every mark."""
-        self.roster.mark(list(self.roster.marked), on=False)
-        self.draw_lines()
 
     def action_sort(self) -> None:
         """Choose an order from a menu."""
