@@ -9,8 +9,11 @@ from typing import Any, NoReturn
 
 import click
 
-from console.options import JSON, Request, common, with_request
+from console.options import JSON, Number, Request, common, with_request
 from inventory.errors import ConsoleError, UsageError
+
+MESSAGE_CHARS = 2000
+"""Longest message of ours; it may quote what a program or a file said."""
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -67,7 +70,7 @@ def watch(request: Request, /, as_json: bool) -> None:
 @click.argument("file", type=click.Path(path_type=Path))
 @with_request
 @JSON
-@click.option("--speed", type=click.FloatRange(0.01, 10_000), default=1.0, help="1 is as recorded.")
+@click.option("--speed", type=Number(0.01, 10_000), default=1.0, help="1 is as recorded.")
 def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None:
     """Judge a recording again: the console, or with --json its final document."""
     from console import recording
@@ -131,7 +134,7 @@ def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
 @click.option(
     "--limit",
     "limit_s",
-    type=click.FloatRange(5, 3600),
+    type=Number(5, 3600),
     default=120.0,
     show_default=True,
     metavar="S",
@@ -186,6 +189,7 @@ def schema() -> None:
 
 def main() -> NoReturn:
     """Entry point: one line for the operator's mistakes, one line and a log path for ours."""
+    _fill_closed_streams()
     try:
         cli.main(standalone_mode=False)
     except (click.exceptions.Abort, KeyboardInterrupt):
@@ -206,8 +210,17 @@ def main() -> NoReturn:
     sys.exit(0)
 
 
+def _fill_closed_streams() -> None:
+    """Started with `>&-` a stream is None, and the next file opened would become stdout."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for good
+
+
 def _leave(text: str, code: int) -> NoReturn:
-    click.echo(f"gpuconsole: {text}", err=True)
+    from probes.sanitise import clean
+
+    click.echo(f"gpuconsole: {clean(text, MESSAGE_CHARS)}", err=True)
     sys.exit(code)
 
 

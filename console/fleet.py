@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -20,7 +20,7 @@ from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
 from probes.rules import Rules, load_rules
-from probes.straggler import compare
+from probes.straggler import in_steps
 
 HISTORY = 60
 """Readings kept per GPU and plotted metric; 4 B each."""
@@ -72,6 +72,8 @@ class Fleet:
         self._peers_at = float("-inf")
         self._slow: dict[str, list[Finding]] = {}
         self._slow_at = float("-inf")
+        self._comparison: Iterator[Finding | None] | None = None
+        self._found: dict[str, list[Finding]] = {}
 
     def apply(self, event: Event) -> None:
         """Take in one Event. Events about unknown nodes are ignored."""
@@ -115,35 +117,44 @@ class Fleet:
         self.stream.append((self._sequence, at, what))
 
     def tick(self, now: float | None = None, budget_s: float = float("inf")) -> None:
-        """Judge what changed, urgent nodes first, for at most about `budget_s` of CPU time."""
+        """Judge what changed for about `budget_s` of CPU time; what is left waits for the next call.
+
+        Urgent nodes first, then the comparison of peers, then the others in turn.
+        """
         now = self.clock() if now is None else now
+        until = time.perf_counter() + budget_s
         self._expect(now)
-        self._compare(now)
-        started = time.perf_counter()
-        for queue in (self._urgent, self._waiting):
-            while queue:
-                name = next(iter(queue))
-                del queue[name]
-                self._waiting.pop(name, None)
-                self._judge(name, now)
-                if time.perf_counter() - started > budget_s:
-                    return
+        self._drain(self._urgent, now, until)
+        self._compare(now, until)
+        self._drain(self._waiting, now, until)
+
+    def _drain(self, queue: dict[str, None], now: float, until: float) -> None:
+        while queue and time.perf_counter() < until:
+            name = next(iter(queue))
+            del queue[name]
+            self._waiting.pop(name, None)
+            self._judge(name, now)
 
     def _expect(self, now: float) -> None:
         if now - self._peers_at >= PEERS_EVERY_S or not self._peers:
             self._peers = peers(self.nodes.values())
             self._peers_at = now
 
-    def _compare(self, now: float) -> None:
-        if now - self._slow_at < STRAGGLERS_EVERY_S:
-            return
-        self._slow_at = now
-        slow: dict[str, list[Finding]] = {}
-        for finding in compare(self.nodes.values(), self.rules, now):
-            slow.setdefault(finding.node, []).append(finding)
-        for name in slow.keys() | self._slow.keys():
-            self._waiting[name] = None
-        self._slow = slow
+    def _compare(self, now: float, until: float) -> None:
+        """Go on with the comparison under way, or begin one when it is time."""
+        if self._comparison is None:
+            if now - self._slow_at < STRAGGLERS_EVERY_S:
+                return
+            self._slow_at, self._found = now, {}
+            self._comparison = in_steps(tuple(self.nodes.values()), self.rules, now)
+        for step in self._comparison:
+            if step is not None:
+                self._found.setdefault(step.node, []).append(step)
+            if time.perf_counter() >= until:
+                return
+        self._comparison = None
+        self._waiting.update(dict.fromkeys(self._found.keys() | self._slow.keys()))
+        self._slow = self._found
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]

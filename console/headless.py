@@ -55,9 +55,12 @@ async def _watch(request: Request) -> int:
                 out.write(as_ndjson(pending))
                 pending.clear()
         finally:
+            # A recording holds everything up to the moment it was interrupted.
+            seen = as_ndjson(pending)
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await task
+            out.write(seen)
     return 0
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
@@ -13,6 +14,20 @@ from console.settings import Settings
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+class Number(click.FloatRange):
+    """A number in a range. FloatRange lets nan through: it is neither below nor above."""
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> float:
+        """Raises click.BadParameter."""
+        number: float = super().convert(value, parameter, context)
+        if math.isnan(number):
+            self.fail(f"{value} is not a number", parameter, context)
+        return number
+
 
 WHERE = (
     click.option(
@@ -35,7 +50,7 @@ HOW = (
     click.option(
         "--timeout",
         "timeout_s",
-        type=click.FloatRange(0.5, 600),
+        type=Number(0.5, 600),
         metavar="S",
         help="Per node [12].",
     ),
@@ -45,7 +60,7 @@ HOW = (
     click.option(
         "--window",
         "window_s",
-        type=click.FloatRange(0.05, 60),
+        type=Number(0.05, 60),
         metavar="S",
         help="Between the two counter samples of a pass [1].",
     ),

@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct, field
 
 from console.fleet import Fleet
+from inventory.errors import ConsoleError
 from inventory.expressions import fold, natural_key
 from inventory.scheduler import Allocation
 from probes.event import SCHEMA, Event, Finding, NodeState, Row, Scalar, Severity, worst
@@ -169,23 +170,32 @@ def exit_code(verdict: Severity, fail_on: Severity | None = None) -> Exit:
 
 
 class Stdout:
-    """Bytes to stdout; a reader that went away ends it quietly."""
+    """Bytes to stdout; a reader that went away ends it quietly, a full disk does not."""
 
     def __init__(self) -> None:
         """Nothing written yet."""
         self.closed = False
 
     def write(self, data: bytes) -> None:
-        """Write and flush; sets `closed` instead of raising when nobody reads."""
+        """Write and flush; sets `closed` instead of raising when nobody reads.
+
+        Raises ConsoleError when the bytes cannot be kept.
+        """
         if self.closed:
             return
         try:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()
         except BrokenPipeError:
-            self.closed = True
-            # Python would print a second complaint when it flushes stdout at exit.
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            self._give_up()
+        except OSError as error:
+            self._give_up()
+            raise ConsoleError(f"stdout: {error.strerror}; what was written is cut short") from error
+
+    def _give_up(self) -> None:
+        self.closed = True
+        # Python would print a second complaint when it flushes stdout at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 _pretty = msgspec.json.Encoder()

@@ -10,7 +10,6 @@ import ipaddress
 import re
 import shlex
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import yaml
@@ -19,6 +18,7 @@ from inventory import marked
 from inventory.expressions import is_host_name
 from inventory.marked import Problems
 from inventory.nearest import nearest
+from inventory.paths import expanded
 
 Settings: TypeAlias = dict[str, Any]
 """Keywords of Node."""
@@ -114,7 +114,7 @@ def _root(node: yaml.Node, what: str, problems: Problems) -> str | None:
 
 def _identity(node: yaml.Node, what: str, problems: Problems) -> str | None:
     value = _path(node, what, problems)
-    return None if value is None else str(Path(value).expanduser())
+    return None if value is None else str(expanded(value))
 
 
 def _become(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] | None:

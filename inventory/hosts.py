@@ -53,6 +53,7 @@ from inventory.host_settings import HOST_SETTINGS, SETTINGS, Read, Settings, cho
 from inventory.marked import Problems
 from inventory.nearest import nearest
 from inventory.node import Inventory, Node
+from inventory.paths import expanded, is_file
 
 HOST_KEY_POLICIES = ("strict", "accept-new")
 PER_HOST = ("address", "scheduler_name")
@@ -277,8 +278,8 @@ class _File:
         written = marked.text(node, what, self.problems)
         if written is None:
             return None
-        path = self.path.absolute().parent / Path(written).expanduser()
-        if not path.is_file():
+        path = self.path.absolute().parent / expanded(written)
+        if not is_file(path):
             self.problems.add(node, f"{what}: no file {path}")
         return str(path)
 

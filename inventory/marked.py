@@ -25,6 +25,7 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _TAG = "tag:yaml.org,2002:"
 _KINDS = {"int": "a number", "float": "a number", "bool": "yes/no", "null": "nothing"}
 _KINDS |= {"seq": "a list", "map": "a mapping", "str": "text", "timestamp": "a date"}
+_NO_TEXT = (_TAG + "bool", _TAG + "null")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 
 
@@ -74,6 +75,11 @@ def line_of(node: yaml.Node) -> int:
 def compose(path: Path, problems: Problems) -> yaml.Node | None:
     """The file's only document, or None when it is empty. UsageError when it cannot be read."""
     text = _read(path)
+    stray = yaml.reader.Reader.NON_PRINTABLE.search(text)
+    if stray is not None:
+        line = text.count("\n", 0, stray.start()) + 1
+        what = f"a control character ({stray[0]!r})"
+        raise UsageError(what, where=problems.where(line), instead="remove it")
     try:
         _check_shape(text, problems)
         node: yaml.Node | None = yaml.compose(text, Loader=_LOADER)
@@ -169,7 +175,8 @@ def items(node: yaml.Node, what: str, problems: Problems) -> Iterator[tuple[yaml
 
 def text(node: yaml.Node, what: str, problems: Problems) -> str | None:
     """A non-empty text of one line; numbers count as text, yes/no and nothing do not."""
-    if not isinstance(node, yaml.ScalarNode) or node.tag in (_TAG + "bool", _TAG + "null"):
+    strange = node.tag.removeprefix(_TAG) not in _KINDS  # "!!python/..." is no name
+    if not isinstance(node, yaml.ScalarNode) or strange or node.tag in _NO_TEXT:
         quoted = f"quote it: '{node.value}'" if node.tag == _TAG + "bool" else "write one word"
         problems.add(node, f"{what} must be text, not {kind(node)}", quoted)
         return None

@@ -20,6 +20,7 @@ from inventory.errors import UsageError
 from inventory.expressions import expand, fold, natural_key
 from inventory.nearest import nearest
 from inventory.node import Inventory, Node
+from inventory.paths import expanded, is_folder, is_written
 from inventory.run import Run
 
 SITE_FILE = Path("/etc/gpuconsole/inventory.yaml")
@@ -83,7 +84,7 @@ SOURCES: dict[str, Callable[[Run], Source]] = {
 def _listed_by_ssh(selector: str) -> Inventory:
     from inventory.ssh_hosts import USER_CONFIG, config_hosts
 
-    path = Path(selector or USER_CONFIG).expanduser()
+    path = expanded(selector or USER_CONFIG)
     names = config_hosts(path)
     if not names:
         raise UsageError(
@@ -144,7 +145,7 @@ async def _whole(spec: str | None, wanted: list[str] | None, run: Run) -> Invent
 
 def _ad_hoc(names: list[str], source: str, ssh_config: str = "") -> Inventory:
     nodes = tuple(Node(name=name) for name in sorted(names, key=natural_key))
-    config = str(Path(ssh_config).expanduser()) if ssh_config else None
+    config = str(expanded(ssh_config)) if ssh_config else None
     return Inventory(nodes=nodes, source=source, ssh_config=config)
 
 
@@ -156,7 +157,7 @@ def _load(path: Path) -> Inventory:
 
 def _default_file() -> Path | None:
     """The first default inventory that exists; one that cannot be read is an error later."""
-    return next((path for path in (user_file(), SITE_FILE) if path.exists()), None)
+    return next((path for path in (user_file(), SITE_FILE) if is_written(path)), None)
 
 
 def user_file() -> Path:
@@ -166,13 +167,15 @@ def user_file() -> Path:
 
 def _file_of(spec: str) -> Path:
     """The file `-i` names. UsageError when there is none, with what was probably meant."""
-    path = Path(spec).expanduser()
-    if path.is_file():
+    if not spec:
+        raise UsageError("is empty", where="-i", instead="name the inventory file")
+    path = expanded(spec)
+    if is_written(path):
+        if is_folder(path):
+            raise UsageError(f"{spec} is a folder", where="-i", instead="name the inventory file")
         return path
     name = spec.partition(":")[0]
-    if path.is_dir():
-        what, instead = f"{spec} is a folder", "name the inventory file"
-    elif name in SOURCES:
+    if name in SOURCES:
         what, instead = f"no file {spec}", f"did you mean {name}:?"
     elif ":" in spec and "/" not in spec:
         what, instead = f"unknown source {name}:", nearest(name, SOURCES).replace("?", ":?")
@@ -197,7 +200,7 @@ def _nothing_found() -> UsageError:
     offers = []
     if shutil.which("scontrol"):
         offers.append("-i slurm: (scontrol is here)")
-    listed = len(config_hosts(Path(USER_CONFIG).expanduser()))
+    listed = len(config_hosts(expanded(USER_CONFIG)))
     if listed:
         offers.append(f"-i ssh: ({listed} hosts in {USER_CONFIG})")
     if os.path.exists("/dev/nvidiactl"):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from inventory.errors import UsageError
 from inventory.expressions import is_host_name
+from inventory.paths import expanded, is_file
 
 USER_CONFIG = "~/.ssh/config"
 MAX_INCLUDES = 16
@@ -21,7 +22,7 @@ def config_hosts(path: Path) -> list[str]:
     Include is followed as ssh does it: relative to ~/.ssh, with wildcards. A missing user config is
     empty; any other missing file is a UsageError.
     """
-    if not path.is_file() and path != Path(USER_CONFIG).expanduser():
+    if not is_file(path) and path != expanded(USER_CONFIG):
         raise UsageError(f"no file {path}", where="ssh:")
     return list(dict.fromkeys(_hosts(path, 0)))
 
@@ -53,5 +54,5 @@ def _lines(path: Path) -> Iterator[tuple[str, list[str]]]:
 
 def _included(patterns: list[str]) -> Iterator[Path]:
     for pattern in patterns:
-        full = Path("~/.ssh").expanduser() / Path(pattern).expanduser()
+        full = expanded("~/.ssh") / expanded(pattern)
         yield from (Path(name) for name in sorted(glob.glob(str(full))))

@@ -17,6 +17,8 @@ from probes.wire import NUMBER_MAX, Err, Hello, Hung, Job, Tick, Unhung, sane
 PROBES_MAX = 32
 DEVICES_MAX = 128
 """Per probe and session: 16 GPUs, 64 IB ports or mount points leave room."""
+ALL_DEVICES_MAX = 512
+"""Of all probes together: twice 16 GPUs in eight probes and as many ports."""
 METRICS_MAX = 256
 """Per device: 18 NVLinks x 5 readings, or 21 + 29 InfiniBand counters and a dozen facts."""
 ROWS_MAX = 2000
@@ -28,6 +30,9 @@ ROW_TEXT_CHARS = 500
 
 PLAIN_NAMES_MAX = 4096
 """Ten times the metrics of all probes; a node that invents names only takes the slow way."""
+
+HUNG_MAX_S = 1e9
+"""31 years; whatever has hung longer than that is no time of a node's clock."""
 
 EARLY_MAX_S = 60.0
 """No tick takes longer than a few deadlines of 5 s; anything else is no time of a reading."""
@@ -74,6 +79,8 @@ class Answers:
         self.over = 0
         """Things left out because a limit was reached."""
         self._devices: dict[str, set[str]] = {}
+        self._count = 0
+        """Devices of all probes together."""
 
     def hello(self, frame: Hello, mono: float, now: float) -> Sample:
         """The Sample "hello"; starts the clock."""
@@ -150,16 +157,21 @@ class Answers:
         known = self._devices[probe]
         kept: set[str] = set()
         for device in devices:
-            if device in known or len(known) < DEVICES_MAX:
+            room = len(known) < DEVICES_MAX and self._count < ALL_DEVICES_MAX
+            if device in known or room:
+                self._count += device not in known
                 known.add(device)
                 kept.add(device)
             else:
                 self.over += 1
         return kept
 
-    def trouble(self, frame: Hung | Unhung | Err, mono: float, now: float) -> NodeStatus:
-        """A probe's own state as a status of that probe."""
+    def trouble(self, frame: Hung | Unhung | Err, mono: float, now: float) -> NodeStatus | None:
+        """A probe's own state as a status of that probe; None above the limits."""
         probe = self._name(frame.p)
+        device = "" if isinstance(frame, Err) else self._name(frame.dev)
+        if not self._known(probe, [device]):
+            return None
         self.answered.add(probe)
         at = self._at(frame.t, mono, now)
         if isinstance(frame, Err):
@@ -172,7 +184,6 @@ class Answers:
                 probe=probe,
                 text=text,
             )
-        device = self._name(frame.dev)
         if isinstance(frame, Unhung):
             return NodeStatus(
                 node=self.node,
@@ -186,7 +197,7 @@ class Answers:
 
     def _hung(self, frame: Hung, probe: str, device: str, at: float) -> NodeStatus:
         since_s = None
-        if frame.since is not None and math.isfinite(frame.t - frame.since):
+        if frame.since is not None and abs(frame.t - frame.since) <= HUNG_MAX_S:
             since_s = max(0.0, frame.t - frame.since)
         call = clean(frame.call, NAME_CHARS) or "a driver call"
         lasting = "" if since_s is None else f" for {since_s:.0f} s"
@@ -202,14 +213,16 @@ class Answers:
             hint="the driver does not answer; the other probes go on",
         )
 
-    def job(self, frame: Job, now: float) -> Sample:
-        """The Sample "job" of an active test; its device is the test's id."""
+    def job(self, frame: Job, now: float) -> Sample | None:
+        """The Sample "job" of an active test; its device is the test's id. None: one too many."""
+        device = self._name(frame.id)
+        if not self._known("job", [device]):
+            return None
         values: dict[str, Scalar] = {"state": self._name(frame.state)}
         if frame.text:
             values["text"] = clean(frame.text, TEXT_CHARS)
         if frame.rc is not None and sane(frame.rc):
             values["rc"] = frame.rc
-        device = self._name(frame.id)
         return Sample(node=self.node, probe="job", device=device, at=now, values=values)
 
     def silent(self) -> list[str]:
@@ -266,9 +279,7 @@ def _harmless(raw: dict[str, Scalar], chars: int) -> bool:
         numbers = [value for value in raw.values() if not isinstance(value, str)]
     # In this order: a sum of huge integers would not fit a float, and min and max pass over nan.
     return not numbers or (
-        max(numbers) <= NUMBER_MAX
-        and min(numbers) >= -NUMBER_MAX
-        and math.isfinite(sum(numbers))
+        max(numbers) <= NUMBER_MAX and min(numbers) >= -NUMBER_MAX and math.isfinite(sum(numbers))
     )
 
 
@@ -285,5 +296,7 @@ def events_of(
     if isinstance(frame, Tick):
         return list(answers.tick(frame, mono, now))
     if isinstance(frame, Job):
-        return [answers.job(frame, now)]
-    return [answers.trouble(frame, mono, now)]
+        said: Event | None = answers.job(frame, now)
+    else:
+        said = answers.trouble(frame, mono, now)
+    return [] if said is None else [said]

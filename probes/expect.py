@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from typing import TypeVar
 
 from msgspec import Struct
 
+from probes.event import Scalar
 from probes.facts import NodeFacts
+from probes.reading import number
 
 MANAGEMENT = "management"
 COMPUTE = "compute"
-
-_N = TypeVar("_N", int, float)
 
 
 class Peers(Struct, frozen=True, kw_only=True):
@@ -25,13 +26,20 @@ class Peers(Struct, frozen=True, kw_only=True):
     gpu_count: int | None = None
     gpu_slots: frozenset[str] = frozenset()
     """PCI addresses of GPUs that most of the role have."""
-    nvlink_links: int | None = None
+    nvlink_links: dict[str, int] = {}
+    """PCI device id of a GPU -> NVLinks that are up on most GPUs of that id; like with like."""
+    nvlink_mbps: dict[str, float] = {}
+    """PCI device id of a GPU -> signalling rate of most active links."""
     ib_rate_gbps: dict[str, float] = {}
     """Link layer -> most common rate of active compute ports."""
     ib_ports: int | None = None
     """Active compute ports of most nodes."""
+    ib_ports_share: float = 0.0
+    """Share of answering nodes that have just so many."""
     ib_slots: dict[str, float] = {}
     """Port device ("mlx5_0/1") -> share of answering nodes on which it is active."""
+    ib_places: dict[str, str] = {}
+    """Port device -> PCI address that most nodes have it at."""
 
 
 def peers(all_facts: Iterable[NodeFacts]) -> dict[str, Peers]:
@@ -45,10 +53,8 @@ def peers(all_facts: Iterable[NodeFacts]) -> dict[str, Peers]:
 def _of_role(role: str, members: list[NodeFacts]) -> Peers:
     counts: Counter[int] = Counter()
     slots: Counter[str] = Counter()
-    links: Counter[int] = Counter()
-    rates: dict[str, Counter[float]] = {}
-    ports: Counter[int] = Counter()
-    active: Counter[str] = Counter()
+    ports = _Ports()
+    links = _Links()
     answered = 0
     for facts in members:
         seen = gpu_slots(facts)
@@ -57,43 +63,100 @@ def _of_role(role: str, members: list[NodeFacts]) -> Peers:
         answered += 1
         counts[len(seen)] += 1
         slots.update(seen)
-        for _, sample in facts.devices("nvlink"):
-            number = sample.values.get("links")
-            if isinstance(number, int):
-                links[number] += 1
-        _ports(facts, rates, ports, active)
+        links.add(facts)
+        ports.add(facts)
+    usual = majority(ports.numbers)
     return Peers(
         role=role,
         nodes=answered,
         gpu_count=majority(counts),
         gpu_slots=frozenset(s for s, n in slots.items() if n * 2 > answered and answered >= 3),
-        nvlink_links=majority(links),
-        ib_rate_gbps={k: r for k, c in rates.items() if (r := majority(c)) is not None},
-        ib_ports=majority(ports),
-        ib_slots={port: n / answered for port, n in active.items()},
+        nvlink_links=_majorities(links.up),
+        nvlink_mbps=_majorities(links.mbps),
+        ib_rate_gbps=_majorities(ports.rates),
+        ib_ports=usual,
+        ib_ports_share=0.0 if usual is None else ports.numbers[usual] / answered,
+        ib_slots={port: n / answered for port, n in ports.active.items()},
+        ib_places=_majorities(ports.places),
     )
 
 
-def _ports(
-    facts: NodeFacts,
-    rates: dict[str, Counter[float]],
-    ports: Counter[int],
-    active: Counter[str],
-) -> None:
-    up = 0
-    for device, sample in facts.devices("infiniband"):
-        values = sample.values
-        if port_role(values) != COMPUTE or values.get("state") != 4:
+class _Links:
+    """NVLinks of a role, by the PCI device id of the GPU."""
+
+    def __init__(self) -> None:
+        self.up: dict[str, Counter[int]] = {}
+        self.mbps: dict[str, Counter[float]] = {}
+
+    def add(self, facts: NodeFacts) -> None:
+        """One node's GPUs, those whose link states can be read."""
+        for device, sample in facts.devices("nvlink"):
+            states = link_states(sample.values)
+            if states:
+                product = product_id(facts, device)
+                self.up.setdefault(product, Counter())[sum(states.values())] += 1
+                rates = link_rates(sample.values).values()
+                self.mbps.setdefault(product, Counter()).update(rates)
+
+
+class _Ports:
+    """Active compute ports of a role."""
+
+    def __init__(self) -> None:
+        self.rates: dict[str, Counter[float]] = {}
+        self.numbers: Counter[int] = Counter()
+        self.active: Counter[str] = Counter()
+        self.places: dict[str, Counter[str]] = {}
+
+    def add(self, facts: NodeFacts) -> None:
+        """One node's ports."""
+        up = 0
+        for device, sample in facts.devices("infiniband"):
+            values = sample.values
+            if port_role(values) != COMPUTE or values.get("state") != 4:
+                continue
+            up += 1
+            self.active[device] += 1
+            self.places.setdefault(device, Counter())[str(values.get("pci", ""))] += 1
+            rate = number(values.get("rate_gbps"))
+            if rate is not None:
+                layer = str(values.get("link_layer", ""))
+                self.rates.setdefault(layer, Counter())[rate] += 1
+        self.numbers[up] += 1
+
+
+_LINK = re.compile(r"link(\d{1,3})_(up|mbps)")
+
+
+def link_states(values: dict[str, Scalar]) -> dict[int, bool]:
+    """NVLink number -> up, for links whose state could be read."""
+    found = {}
+    for name, value in values.items():
+        match = _LINK.fullmatch(name) if isinstance(value, bool) else None
+        if match is not None and match[2] == "up":
+            found[int(match[1])] = value is True
+    return found
+
+
+def link_rates(values: dict[str, Scalar]) -> dict[int, float]:
+    """NVLink number -> signalling rate, MB/s, of links that are not down."""
+    found = {}
+    for name, value in values.items():
+        match = _LINK.fullmatch(name)
+        if match is None or match[2] != "mbps" or values.get(f"link{match[1]}_up") is False:
             continue
-        up += 1
-        active[device] += 1
-        rate = values.get("rate_gbps")
-        if isinstance(rate, int | float):
-            rates.setdefault(str(values.get("link_layer", "")), Counter())[float(rate)] += 1
-    ports[up] += 1
+        rate = number(value)
+        if rate is not None and rate > 0:
+            found[int(match[1])] = rate
+    return found
 
 
-def port_role(values: dict[str, int | float | str | bool]) -> str:
+def product_id(facts: NodeFacts, device: str) -> str:
+    """PCI device id of a GPU; "" when it was not read."""
+    return str(facts.value("inventory", device, "pci_device_id") or "")
+
+
+def port_role(values: dict[str, Scalar]) -> str:
     """compute, management or virtual, told without configuration as NVSentinel does."""
     if values.get("is_vf"):
         return "virtual"
@@ -110,9 +173,16 @@ def gpu_slots(facts: NodeFacts) -> set[str] | None:
     return {device for device, _ in facts.devices("inventory") if device}
 
 
-def majority(counts: Counter[_N]) -> _N | None:
+_T = TypeVar("_T", int, float, str)
+
+
+def majority(counts: Counter[_T]) -> _T | None:
     """The value of more than half; None when there is none (a 50/50 split has no majority)."""
     if not counts:
         return None
     value, number = counts.most_common(1)[0]
     return value if number * 2 > sum(counts.values()) else None
+
+
+def _majorities(counters: dict[str, Counter[_T]]) -> dict[str, _T]:
+    return {key: most for key, counts in counters.items() if (most := majority(counts)) is not None}

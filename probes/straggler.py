@@ -29,7 +29,17 @@ __all__ = ["RULES", "compare"]
 
 def compare(all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> list[Finding]:
     """Findings about slow GPUs and nodes, and about jobs that only wait, over all nodes."""
-    return list(_Comparison(all_facts, rules, now).findings())
+    return [step for step in in_steps(all_facts, rules, now) if step is not None]
+
+
+def in_steps(
+    all_facts: Iterable[NodeFacts], rules: Rules, now: float
+) -> Iterator[Finding | None]:
+    """compare() in pieces: None after each piece of work of about one node, findings at the end.
+
+    4,000 nodes take half a second in all: a screen that compared at once would not see keys.
+    """
+    return _Comparison(rules, now).steps(all_facts)
 
 
 class _Limits(Struct, frozen=True):
@@ -65,30 +75,43 @@ class _Limits(Struct, frozen=True):
 class _Comparison:
     """One look at everything."""
 
-    def __init__(self, all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> None:
-        """Reads all GPUs and groups the loaded ones."""
+    def __init__(self, rules: Rules, now: float) -> None:
+        """Nothing read yet."""
         self.rules, self.now, self.limits = rules, now, _Limits.of(rules)
         self.nodes: dict[str, list[Gpu]] = {}
+        self.local: dict[tuple[str, Key], Group] = {}
+        self.wide: dict[Key, Group] = {}
+
+    def steps(self, all_facts: Iterable[NodeFacts]) -> Iterator[Finding | None]:
+        """Read all GPUs, group the loaded ones, compare."""
+        yield from self._read(all_facts)
+        yield from self._findings()
+
+    def _read(self, all_facts: Iterable[NodeFacts]) -> Iterator[None]:
         local: dict[tuple[str, Key], list[Gpu]] = defaultdict(list)
         wide: dict[Key, list[Gpu]] = defaultdict(list)
         for facts in all_facts:
-            gpus = sorted(loaded.read(facts, rules), key=lambda gpu: gpu.device)
+            gpus = sorted(loaded.read(facts, self.rules), key=lambda gpu: gpu.device)
             self.nodes[facts.node.name] = gpus
             for gpu in gpus:
                 if gpu.loaded:
                     local[gpu.node, gpu.key].append(gpu)
                     if gpu.job is not None:
                         wide[gpu.key].append(gpu)
-        self.local = {key: Group.of(gpus, "on its node") for key, gpus in local.items()}
-        self.wide = {
-            key: Group.of(gpus, f"of job {gpus[0].job}")
-            for key, gpus in wide.items()
-            if gpus[0].node != gpus[-1].node
-        }
+            yield None
+        for here, gpus in local.items():
+            self.local[here] = Group.of(gpus, "on its node")
+            yield None
+        for key, gpus in wide.items():
+            if gpus[0].node != gpus[-1].node:
+                self.wide[key] = Group.of(gpus, f"of job {gpus[0].job}")
+                yield None
 
-    def findings(self) -> Iterator[Finding]:
+    def _findings(self) -> Iterator[Finding | None]:
         """Slow nodes, slow GPUs of the other nodes, odd power limits, waiting jobs."""
-        found = list(self._nodes())
+        by_node: dict[str, Finding] = {}
+        yield from self._nodes(by_node)
+        found = list(by_node.values())
         whole = {finding.node for finding in found}
         slow = {finding.node: "all its GPUs" for finding in found if _proven(finding)}
         for (node, _), group in self.local.items():
@@ -98,9 +121,11 @@ class _Comparison:
                     found.append(finding)
                     if _proven(finding):
                         slow.setdefault(node, finding.label)
+            yield None
         yield from found
         for gpus in self.nodes.values():
             yield from self._power_limits(gpus)
+            yield None
         yield from waiting.findings(self.nodes, slow, self.rules, self.now)
 
     def look(self, facts: NodeFacts) -> Look:
@@ -168,9 +193,8 @@ class _Comparison:
 
     # A whole node
 
-    def _nodes(self) -> Iterator[Finding]:
-        """At most one a node, however many jobs share it."""
-        found: dict[str, Finding] = {}
+    def _nodes(self, found: dict[str, Finding]) -> Iterator[None]:
+        """Into `found`: at most one a node, however many jobs share it."""
         others: dict[Key, list[Group]] = defaultdict(list)
         for (_, key), group in self.local.items():
             if key in self.wide:
@@ -181,7 +205,7 @@ class _Comparison:
             if finding is not None:
                 worst = found.get(finding.node, finding)
                 found[finding.node] = max(worst, finding, key=lambda f: f.severity.rank)
-        yield from found.values()
+            yield None
 
     def _node(self, group: Group, peers: Group | None) -> Finding | None:
         """A node whose loaded GPUs are slow together; single GPUs are judged by themselves."""

@@ -18,6 +18,8 @@ from probes.wire import LINE_BYTES, End, Hello, Lines, read_frame
 BYTES_PER_S = 16 << 20
 """More than this in one second pauses the node till the next: an agent sends 100 KB/s at most."""
 
+TOO_LONG = f"a line of more than {LINE_BYTES >> 20} MiB was dropped"
+
 NOISE_LINES = 5
 NOISE_EVERY_S = 10.0
 """Noise after the hello becomes one status in this time, however much there is."""
@@ -72,7 +74,7 @@ class Talk:
             for line in self._lines.feed(chunk):
                 self._line(line)
             if self._lines.dropped > dropped:
-                self._complain("line", f"a line of more than {LINE_BYTES >> 20} MiB was dropped")
+                self._complain("line", TOO_LONG)
         except Exception as error:  # noqa: BLE001 - raised again by run(), with its traceback
             self.crash = error
             self.over.set()
@@ -100,7 +102,9 @@ class Talk:
             self._heard(line[at + len(self._marker) :])
         elif isinstance(frame, Hello):
             self._hello(frame)
-        elif self.greeted.is_set():
+        elif not self.greeted.is_set():
+            self._heard(line[at + len(self._marker) :])
+        else:
             self._frame_came()
             if isinstance(frame, End):
                 self.ended = True
@@ -176,7 +180,8 @@ class Talk:
     def said(self) -> str:
         """What came on stdout instead of frames: the last lines."""
         unfinished = decode(self._lines.unfinished)
-        return clean(" | ".join([*self._noise, *([unfinished] if unfinished else [])]))
+        dropped = [TOO_LONG] if self._lines.dropped else []
+        return clean(" | ".join([*dropped, *self._noise, *([unfinished] if unfinished else [])]))
 
     def failure(self) -> Failure | None:
         """Why it is over; None when it ended as it should."""

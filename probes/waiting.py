@@ -33,8 +33,11 @@ class _Limits(Struct, frozen=True):
 
 def findings(
     nodes: Mapping[str, list[Gpu]], slow: Mapping[str, str], rules: Rules, now: float
-) -> Iterator[Finding]:
-    """One finding a node whose loaded GPUs all wait. `slow`: node -> its proven straggler."""
+) -> Iterator[Finding | None]:
+    """One finding a node whose loaded GPUs all wait, None between two nodes.
+
+    `slow`: node -> its proven straggler.
+    """
     names = ("waits_util_percent", "waits_power", "waits_clock", "idle_power")
     limits = _Limits(*(rules.limit(f"straggler.{name}").value for name in names))
     jobs: dict[str, list[Gpu]] = defaultdict(list)
@@ -46,6 +49,7 @@ def findings(
         busy = [gpu for gpu in gpus if gpu.loaded]
         if len(busy) > 1 and all(_waits(gpu, limits) for gpu in busy):
             idlers[name] = busy
+        yield None
     for name, busy in idlers.items():
         mates = {job: jobs[job] for job in dict.fromkeys(g.job for g in busy) if job is not None}
         awaited = _awaited(mates, slow, limits)

@@ -63,9 +63,12 @@ def scratch(place: Path) -> Iterator[Path]:
     """A directory only we can enter (0700). Leftovers of killed runs there are removed first."""
     remove_stale(place)
     path = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    lock = os.open(path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    # It gets its name when it is held: another demo takes a free lock for a leftover.
+    making = path / f"{LOCK}.new"
+    lock = os.open(making, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        making.rename(path / LOCK)
         yield path
     finally:
         shutil.rmtree(path, ignore_errors=True)

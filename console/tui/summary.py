@@ -17,7 +17,7 @@ from probes.event import Finding, NodeState, Sample, Scalar, Severity
 from probes.facts import NodeFacts
 
 STALE_INTERVALS = 3
-"""A reading older than this many intervals is drawn as stale (design 4)."""
+"""A reading older than this many intervals is drawn as stale; as stale.intervals."""
 FAST_S = 2.0
 STALE_S = STALE_INTERVALS * FAST_S
 IB_ACTIVE = 4

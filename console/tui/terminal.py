@@ -1,7 +1,7 @@
 """The terminal as it really behaves: it stalls, and it vanishes.
 
 Textual's writer blocks the event loop once 30 frames wait for a stalled terminal, and dies when
-the terminal is gone; its reader then spins on end-of-file at 100 % of a core (perf.md 4a). Here a
+the terminal is gone; its reader then spins on end-of-file at 100 % of a core (measured). Here a
 stalled terminal loses frames instead of blocking (and is repainted when it reads again), and a
 vanished one is noticed by poll(2) hang-up, whether or not a SIGHUP comes.
 """

@@ -4,7 +4,19 @@ from __future__ import annotations
 
 from probes import straggler
 from probes.checks import explain as _explain
-from probes.checks import gpu, infiniband, memory, nccl, node, nvlink, pcie, thermal, xid
+from probes.checks import (
+    gpu,
+    host_log,
+    infiniband,
+    kernel,
+    memory,
+    nccl,
+    node,
+    nvlink,
+    pcie,
+    thermal,
+    xid,
+)
 from probes.checks.rule import Check, Look, Rule
 from probes.event import Finding
 from probes.expect import Peers, peers
@@ -14,7 +26,7 @@ from probes.verdict import verdict
 
 __all__ = ["CHECKS", "RULES", "Peers", "explain", "judge", "peers", "place", "verdict"]
 
-DOMAINS = (node, gpu, memory, xid, thermal, nvlink, pcie, infiniband, nccl)
+DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, host_log, nccl)
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
 RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rule in domain.RULES)
 """The one registration; `gpuconsole explain` and the tests read it."""

@@ -11,9 +11,12 @@ from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
 from probes.derive import TRAFFIC
-from probes.event import Action, Finding, Sample, Severity
+from probes.event import Action, Finding, Sample, Scalar, Severity
 from probes.expect import COMPUTE, port_role
+from probes.reading import number
 
+MANY = 3
+"""Answering nodes from which most of them mean something."""
 ACTIVE = 4
 LINK_UP = 5
 
@@ -82,6 +85,22 @@ SATURATED = Rule(
 )
 
 
+MISSING = Rule(
+    id="ib.missing",
+    title="An RDMA port that the peers have is not there",
+    severity=Severity.CRITICAL,
+    reads="/sys/class/infiniband against the role's peers, by port name and PCI address",
+    cause="the adapter fell off the bus, its driver did not start, or it was taken out",
+    action=Action.DRAIN,
+    next_step="look for its PCI address in lspci and the kernel log; drain; power-cycle; reseat",
+    source="our estimate, not measured: 3 or more nodes answered and most of them have it; "
+    "field case: gpud issue 482",
+    others="AzHC, gpud, SOP, CVS: count of ports",
+    example="mlx5_8/1 is not there; active on 15 of 15 peers at 0000:ab:00.0",
+    limits=("ib.missing_share",),
+)
+
+
 class Counter(NamedTuple):
     """A counter with a limit: per `span_s` seconds, how bad, and what it means."""
 
@@ -142,17 +161,78 @@ COUNTER_RULES = tuple(
     )
     for counter in COUNTERS
 )  # fmt: skip
-RULES = (DOWN, NOT_CABLED, VF_DOWN, RATE, SATURATED, *COUNTER_RULES)
+RULES = (DOWN, MISSING, NOT_CABLED, VF_DOWN, RATE, SATURATED, *COUNTER_RULES)
 
 
 def check(look: Look) -> Iterator[Finding]:
-    """Each port by itself, in its role."""
+    """Each port by itself, in its role; then those that are not there."""
+    yield from _missing(look)
     for device, sample in look.facts.devices("infiniband"):
         role = port_role(sample.values)
         yield from _state(look, device, sample, role)
         if role == COMPUTE:
             yield from _rate(look, device, sample)
             yield from _counters(look, device, sample)
+
+
+def _missing(look: Look) -> Iterator[Finding]:
+    """Ports of nearly all peers that sysfs does not list here; by number when names differ."""
+    gone = {device for probe, device in look.facts.gone if probe == "infiniband" and device}
+    here = {device: s.values for device, s in look.facts.devices("infiniband") if device}
+    asked = bool(here or gone) or look.facts.get("infiniband") is not None
+    others = look.peers.nodes - 1
+    if not asked or look.peers.nodes < MANY or "infiniband" in look.facts.troubles:
+        return
+    limit = look.rules.limit("ib.missing_share")
+    hung = {device for probe, device in look.facts.hung if probe == "infiniband"}
+    absent = {
+        port: round(share * look.peers.nodes) for port, share in look.peers.ib_slots.items()
+        if port not in here and port not in hung and share * look.peers.nodes >= limit.value * others
+    }  # fmt: skip
+    for port, nodes in sorted(_named(look, absent, here).items()):
+        place = look.peers.ib_places.get(port, "")
+        where = f" at {place}" if place else ""
+        since = "; it was there in the last answer" if port in gone else ""
+        yield MISSING.finding(
+            look, f"{port} is not there{where}; {nodes} of {others} peers have it",
+            (f"not in /sys/class/infiniband; active on {nodes} of {others} peers{where}{since}",),
+            device=port, label=port, source=MISSING.source,
+        )  # fmt: skip
+    if not absent:
+        yield from _too_few(look, here, others, limit.value)
+
+
+def _named(
+    look: Look, absent: dict[str, int], here: dict[str, dict[str, Scalar]]
+) -> dict[str, int]:
+    """The same ports as PCI addresses tell them.
+
+    An adapter that is missing since boot moves the names of all later ones.
+    """
+    places = look.peers.ib_places
+    known = {str(values.get("pci", "")) for values in here.values()}
+    usual = {places[port]: port for port in look.peers.ib_slots if places.get(port)}
+    empty = {port for place, port in usual.items() if place not in known}
+    if absent and len(empty) == len(absent) and all(places.get(port) for port in absent):
+        return dict(zip(sorted(empty), absent.values(), strict=True))
+    return absent
+
+
+def _too_few(
+    look: Look, here: dict[str, dict[str, Scalar]], others: int, share: float
+) -> Iterator[Finding]:
+    """Fewer compute ports than nearly all peers have active, whatever they are called here."""
+    usual = look.peers.ib_ports
+    found = sum(1 for values in here.values() if port_role(values) == COMPUTE)
+    if usual is None or found >= usual:
+        return
+    same = round(look.peers.ib_ports_share * look.peers.nodes)
+    if same >= share * others:
+        yield MISSING.finding(
+            look, f"{found} of {usual} RDMA ports are there",
+            (f"{found} compute ports listed; {same} of {others} peers have {usual} active",),
+            value=found, source=MISSING.source,
+        )  # fmt: skip
 
 
 def _state(look: Look, device: str, sample: Sample, role: str) -> Iterator[Finding]:
@@ -223,15 +303,16 @@ def _counters(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
         )  # fmt: skip
     for counter, rule in zip(COUNTERS, COUNTER_RULES, strict=True):
         delta = rates.deltas.get(counter.name)
-        if delta is None or delta <= 0 or counter.name in rates.saturated | rates.reset:
+        if delta is None or delta <= 0 or counter.name in rates.reset:
             continue
         limit = look.rules.limit(counter.limit)
         measured = delta if not counter.span_s else delta / rates.elapsed_s * counter.span_s
         if measured <= limit.value:
             continue
-        now = sample.values.get(counter.name, 0)
+        now = number(sample.values.get(counter.name)) or 0.0
+        least = " or more" if counter.name in rates.saturated else ""
         yield rule.finding(
-            look, f"{device}: {counter.name} +{delta:.0f} in {rates.elapsed_s:.0f} s",
-            (f"{counter.name} {float(now) - delta:.0f} -> {now} in {rates.elapsed_s:.1f} s",),
+            look, f"{device}: {counter.name} +{delta:.0f}{least} in {rates.elapsed_s:.0f} s",
+            (f"{counter.name} {now - delta:.0f} -> {now:.0f} in {rates.elapsed_s:.1f} s{least}",),
             device=device, label=device, value=round(measured, 2), limit=limit,
         )  # fmt: skip

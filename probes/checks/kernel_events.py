@@ -7,6 +7,7 @@ import math
 from msgspec import structs
 
 from probes.checks.rule import Look
+from probes.event import Finding, Severity
 from probes.kernel_lines import KernelEvent, joined, parse, unique
 
 HOUR_S = 3600.0
@@ -68,3 +69,10 @@ def texts(events: list[KernelEvent], most: int = 5) -> tuple[str, ...]:
     """The first line and the newest ones, as evidence."""
     kept = events if len(events) <= most else [events[0], *events[1 - most :]]
     return tuple(event.text for event in kept)
+
+
+def aged(look: Look, finding: Finding, newest: KernelEvent) -> Finding:
+    """The finding as it stands; as information that does not latch when its newest line is old."""
+    if not old(look, newest):
+        return finding
+    return structs.replace(finding, severity=Severity.INFO, hard=False)

@@ -1,4 +1,4 @@
-"""NVLink: links down or slow against their siblings, error rates, fabric registration."""
+"""NVLink: links down or slow against siblings and peers, error rates, fabric registration."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from collections.abc import Iterator
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.expect import link_rates, link_states, product_id
+from probes.reading import whole
 from probes.rules import Product
+
+MANY = 3
+"""Answering nodes from which most of them mean something."""
+LINKS_MAX = 36
+"""NVML_NVLINK_MAX_LINKS of API 13 [nvml]."""
 
 DOWN = Rule(
     id="nvlink.down",
@@ -25,7 +32,7 @@ SLOW = Rule(
     id="nvlink.slow",
     title="An NVLink runs below its siblings",
     severity=Severity.WARN,
-    reads="signalling rate of every active NVLink",
+    reads="signalling rate of every active NVLink against siblings, peers and hardware.yaml",
     cause="the link trained at a lower rate: signal integrity",
     action=Action.RESET_GPU,
     next_step="reset the GPU to retrain; if it returns, check baseboard or bridge",
@@ -61,34 +68,66 @@ FABRIC = Rule(
     others="OCI, gpud, SCK: not completed is an error",
     example="fabric state 2 (in progress) on 8 of 8 GPUs",
 )
-RULES = (DOWN, SLOW, ERRORS, FABRIC)
+UNREADABLE = Rule(
+    id="nvlink.unreadable",
+    title="NVLink states could not be read",
+    severity=Severity.INFO,
+    reads="state of every NVLink of each GPU",
+    cause="the driver does not answer for these links; with MIG on it never does",
+    action=Action.NONE,
+    next_step="none with MIG; else nvidia-smi nvlink -s on the node",
+    source="our rule: a state that was not read is neither up nor down",
+    others="-",
+    example="GPU3: state of 18 links not readable",
+)
+RULES = (DOWN, SLOW, ERRORS, FABRIC, UNREADABLE)
 
 
 def check(look: Look) -> Iterator[Finding]:
-    """Compare each GPU with its siblings in the node, then with its product."""
+    """Compare each GPU with its siblings in the node, with its peers, then with its product."""
     samples = dict(look.facts.devices("nvlink"))
     if not samples:
         return
-    states = {device: _links(sample) for device, sample in samples.items()}
+    states = {device: link_states(sample.values) for device, sample in samples.items()}
     best = max((sum(links.values()) for links in states.values()), default=0)
     if best == 0:
         yield from _all_down(look, states)
     else:
         for device, links in states.items():
             yield from _down(look, device, links, best)
+    yield from _unreadable(look, samples, states)
     for device, sample in samples.items():
         yield from _slow(look, device, sample)
         yield from _errors(look, device)
     yield from _fabric(look, samples)
 
 
-def _links(sample: Sample) -> dict[int, bool]:
-    """Link number -> up, for links whose state could be read."""
-    found = {}
-    for name, value in sample.values.items():
-        if name.startswith("link") and name.endswith("_up") and isinstance(value, bool):
-            found[int(name[4:-3])] = value
-    return found
+def _peers_have(look: Look, device: str) -> int:
+    """Links up on most GPUs of this product in the role; 0 where too few nodes answered."""
+    if look.peers.nodes < MANY:
+        return 0
+    return look.peers.nvlink_links.get(product_id(look.facts, device), 0)
+
+
+def _unreadable(
+    look: Look, samples: dict[str, Sample], states: dict[str, dict[int, bool]]
+) -> Iterator[Finding]:
+    """Said once a node; a card that the driver lost has findings of its own."""
+    some = any(states.values())
+    unread: dict[str, str] = {}
+    for device, sample in samples.items():
+        links = whole(sample.values.get("links"))
+        missing = max(0, min(links or 0, LINKS_MAX)) - len(states[device])
+        silent = links is None and not states[device] and (some or _peers_have(look, device))
+        if device and "nvml_rc" not in sample.values and (missing > 0 or silent):
+            label = look.facts.gpu_label(device)
+            unread[label] = f"{label}: state of {f'{missing} links' if links else 'all links'}"
+    if unread:
+        names = ", ".join(list(unread)[:8])
+        yield UNREADABLE.finding(
+            look, f"not checked: NVLinks of {names}, their state is not readable",
+            tuple(f"{text} not readable" for text in unread.values()),
+        )  # fmt: skip
 
 
 def _product(look: Look) -> Product | None:
@@ -102,56 +141,81 @@ def _product(look: Look) -> Product | None:
 def _all_down(look: Look, states: dict[str, dict[int, bool]]) -> Iterator[Finding]:
     """Normal for PCIe cards without a bridge; a dead fabric for SXM boards."""
     known = {device: links for device, links in states.items() if links}
-    product = _product(look)
-    if not known or product is None or product.form == "pcie" or not product.nvlink_links:
+    if not known:
         return
-    links = len(next(iter(known.values())))
+    product = _product(look)
+    usual = max(_peers_have(look, device) for device in known)
+    expected = product.nvlink_links if product is not None else usual
+    if not expected or (product is not None and product.form == "pcie"):
+        return
+    links = max(map(len, known.values()))
     yield DOWN.finding(
         look, f"no NVLink is up on any of {len(known)} GPUs",
         (
             f"0 of {links} links up on each of {len(known)} GPUs; "
-            f"{product.name} has {product.nvlink_links}",
+            f"{product.name if product is not None else 'most peers'} has {expected}",
         ),
         cause="Fabric Manager or NVSwitch is down, or the baseboard lost power",
         next_step="drain; check nvidia-fabricmanager and SXid lines; reboot",
-        source=product.source,
+        source=product.source if product is not None else DOWN.source,
     )  # fmt: skip
 
 
 def _down(look: Look, device: str, links: dict[int, bool], best: int) -> Iterator[Finding]:
+    """Fewer up than on the best sibling, or than on most GPUs of the same product in the role."""
     up = sum(links.values())
-    if not links or up >= best:
-        return
+    usual = _peers_have(look, device)
+    product = look.rules.product(product_id(look.facts, device) or None)
+    needs_bridge = product is not None and product.nvlink_bridge
+    if not links or up >= max(best, usual) or (up == 0 and needs_bridge):
+        return  # a card that only a bridge links, and that has none
     down = sorted(number for number, state in links.items() if not state)
+    if up >= best and len(down) < usual - up:
+        return  # the rest could not be read, which is said elsewhere
     label = look.facts.gpu_label(device)
     names = ", ".join(map(str, down[:6])) + (" ..." if len(down) > 6 else "")
+    whose = f"the best sibling has {best}" if best >= usual else (
+        f"most GPUs of {look.peers.nodes} peers have {usual}"
+    )  # fmt: skip
     yield DOWN.finding(
-        look, f"{label}: NVLink {names} down, {up} of {best} up",
-        (f"{up} links up; the best sibling has {best}",), device=device, label=label, value=up,
+        look, f"{label}: NVLink {names} down, {up} of {max(best, usual)} up",
+        (f"{up} links up; {whose}",), device=device, label=label, value=up,
     )  # fmt: skip
 
 
 def _slow(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
-    rates = {
-        int(name[4:-5]): float(value)
-        for name, value in sample.values.items()
-        if name.startswith("link") and name.endswith("_mbps") and isinstance(value, int | float)
-    }
-    if len(rates) < 2:
+    """Below the other links of this GPU, of the role's peers, or of the catalogue."""
+    rates = link_rates(sample.values)
+    if not rates:
         return
-    usual = Counter(rates.values()).most_common(1)[0][0]
+    own = Counter(rates.values()).most_common(1)[0][0]
+    expected, whose = _expected_mbps(look, device)
+    usual, whose = (own, "siblings") if own >= expected else (expected, whose)
     limit = look.rules.limit("nvlink.speed_below_siblings")
     slow = {number: rate for number, rate in rates.items() if rate < limit.value * usual}
     if not slow:
         return
     label = look.facts.gpu_label(device)
     text = ", ".join(
-        f"link {number} at {rate / 1000:.2f} GB/s" for number, rate in sorted(slow.items())
+        f"link {number} at {rate / 1000:.2f} GB/s" for number, rate in sorted(slow.items())[:6]
     )
+    if len(slow) == len(rates) and len(set(slow.values())) == 1:
+        text = f"all {len(rates)} active links at {own / 1000:.2f} GB/s"
     yield SLOW.finding(
-        look, f"{label}: {text}, siblings at {usual / 1000:.2f} GB/s", (text,),
+        look, f"{label}: {text}, {whose} at {usual / 1000:.2f} GB/s", (text,),
         device=device, label=label, value=min(slow.values()) / usual, limit=limit,
     )  # fmt: skip
+
+
+def _expected_mbps(look: Look, device: str) -> tuple[float, str]:
+    """(rate, whose) of the peers where enough answered, else of the catalogue; 0 for none."""
+    product_code = product_id(look.facts, device)
+    if look.peers.nodes >= MANY and product_code in look.peers.nvlink_mbps:
+        return look.peers.nvlink_mbps[product_code], "most peers"
+    product = look.rules.product(product_code or None)
+    if product is None or product.nvlink_mbps is None:
+        return 0.0, ""
+    return float(product.nvlink_mbps), f"{product.name} in hardware.yaml"
 
 
 def _errors(look: Look, device: str) -> Iterator[Finding]:

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.reading import number, whole
 
 HW_THERMAL = 0x40
 POWER_BRAKE = 0x80
@@ -99,6 +100,10 @@ KINDS = (
 """Rule, reason bit, time counter, name. The first limit of the rule is its share of time."""
 
 
+SLACK_SHARE, SLACK_S = 0.1, 0.5
+"""A counter and the clock are not read at the same moment (our estimate)."""
+
+
 def check(look: Look) -> Iterator[Finding]:
     """Each GPU by itself; the brake on all GPUs of a node is one finding."""
     brakes: list[Finding] = []
@@ -128,9 +133,9 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
             continue
         slowed = True
         yield _slowdown(look, rule, device, label, sample, share, name)
-    margin = sample.values.get("thermal_margin_c")
+    margin = number(sample.values.get("thermal_margin_c"))
     limit = look.rules.limit("thermal.margin_c")
-    if isinstance(margin, int | float) and margin <= limit.value and not slowed:
+    if margin is not None and margin <= limit.value and not slowed:
         yield HOT.finding(
             look, f"{label}: {_temp(sample)}, no thermal margin left",
             (f"{_temp(sample)}, margin {margin:g} °C",),
@@ -141,13 +146,13 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
 
 def _memory(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
     """The product's own figure, else the general one."""
-    temp = sample.values.get("mem_temp_c")
+    temp = number(sample.values.get("mem_temp_c"))
     limit = look.rules.limit("thermal.mem_temp_c")
     device_id = look.facts.value("inventory", device, "pci_device_id")
     product = look.rules.product(None if device_id is None else str(device_id))
     if product is not None and product.mem_temp_max_c is not None:
         limit = structs.replace(limit, value=product.mem_temp_max_c, source=product.source)
-    if isinstance(temp, int | float) and temp >= limit.value:
+    if temp is not None and temp >= limit.value:
         text = f"memory {temp:g} °C of {limit.value:g} °C"
         yield MEMORY.finding(
             look, f"{label}: {text}", (f"{text}, core {_temp(sample)}",),
@@ -161,16 +166,19 @@ def _share(
     """Share of time in this reason; None when it is below the limit or absent.
 
     A card without the time counter only shows the moment: its bit counts as the warn share, so that
-    one moment is never critical.
+    one moment is never critical. So it is where the counter began anew or rose by more time than
+    passed: that is time since the driver was loaded.
     """
     warn = look.rules.limit(rule.limits[0]).value
     rates = look.facts.rates.get(("gpu", device))
     spent_ns = rates.deltas.get(counter) if rates else None
-    if rates is not None and spent_ns is not None:
-        share = min(1.0, spent_ns / 1e9 / rates.elapsed_s)
-        return share if share > warn else None
-    reasons = sample.values.get("reasons")
-    return warn if isinstance(reasons, int) and reasons & bit else None
+    if rates is not None and spent_ns is not None and counter not in rates.reset:
+        spent_s = spent_ns / 1e9
+        if spent_s <= rates.elapsed_s * (1 + SLACK_SHARE) + SLACK_S:
+            share = min(1.0, spent_s / rates.elapsed_s)
+            return share if share > warn else None
+    reasons = whole(sample.values.get("reasons")) or 0
+    return warn if reasons > 0 and reasons & bit else None
 
 
 def _slowdown(
@@ -181,7 +189,7 @@ def _slowdown(
     measured = share > warn.value
     grave = share > critical.value and rule is not SW and _far_below(sample)
     text = f"{share:.0%} of the time" if measured else "at this moment"
-    clocks, bits = _clocks(sample), hex(int(sample.values.get("reasons", 0)))
+    clocks, bits = _clocks(sample), hex(whole(sample.values.get("reasons")) or 0)
     return rule.finding(
         look, f"{label}: {name} {text}{', ' + clocks if clocks else ''}",
         (f"reasons {bits}, {name} {text}, {_temp(sample)}, {clocks}",),
@@ -196,8 +204,8 @@ def _far_below(sample: Sample) -> bool:
 
     A share of time alone does not say how much is lost, so it alone is never critical.
     """
-    clock, top = sample.values.get("sm_clock_mhz"), sample.values.get("sm_clock_max_mhz")
-    if not isinstance(clock, int | float) or not isinstance(top, int | float):
+    clock, top = (number(sample.values.get(f"sm_clock{m}_mhz")) for m in ("", "_max"))
+    if clock is None or top is None:
         return False
     return clock < 0.5 * top
 
@@ -208,7 +216,7 @@ def _temp(sample: Sample) -> str:
 
 
 def _clocks(sample: Sample) -> str:
-    clock, top = sample.values.get("sm_clock_mhz"), sample.values.get("sm_clock_max_mhz")
-    if not isinstance(clock, int | float) or not isinstance(top, int | float):
+    clock, top = (number(sample.values.get(f"sm_clock{m}_mhz")) for m in ("", "_max"))
+    if clock is None or top is None:
         return ""
     return f"{clock / 1000:.2f} of {top / 1000:.2f} GHz"

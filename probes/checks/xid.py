@@ -146,7 +146,7 @@ def _xids(look: Look, groups: list[Burst]) -> Iterator[Finding]:
 
 
 def _recovered(groups: list[Burst]) -> set[int]:
-    """Bursts (by id) after which the driver withdrew its advice: a later 154 to none, no new Xid."""
+    """Bursts (by id) after which the driver withdrew its advice: a 154 to none, no Xid since."""
     over: set[int] = set()
     withdrawn: set[str] = set()
     for burst in reversed(groups):
@@ -174,7 +174,7 @@ def _xid(look: Look, code: int, same: list[Burst], *, recovered: bool) -> Findin
             next_step=f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's "
             "owner",
         )
-    if recovered:
+    if recovered and judged.severity is not Severity.INFO:
         judged = _Judged(
             Severity.INFO, Action.WATCH, "nothing now; watch whether it returns",
             f"{judged.name}; since then the driver asks for nothing",

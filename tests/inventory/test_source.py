@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -109,6 +110,24 @@ async def test_nothing_found_tells_what_to_write(
         await names(None)
 
 
+async def test_a_default_file_that_cannot_be_followed_is_not_passed_over(tmp_path: Path) -> None:
+    site = inventory.source.SITE_FILE
+    site.parent.mkdir()
+    site.write_text("hosts: other")
+    user_file().parent.mkdir(parents=True)
+    user_file().symlink_to(tmp_path / "gone")
+    with pytest.raises(UsageError, match="No such file"):
+        await names(None)
+
+
+async def test_an_inventory_may_come_through_a_pipe(tmp_path: Path) -> None:
+    read, write = os.pipe()
+    os.write(write, b"hosts: n[1-2]")
+    os.close(write)
+    assert await names(f"/dev/fd/{read}") == ["n1", "n2"]
+    os.close(read)
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
@@ -119,6 +138,11 @@ async def test_nothing_found_tells_what_to_write(
         ("gpu[1-4]", "-i: no file gpu[1-4]; hosts are named with -w: -w 'gpu[1-4]'"),
         ("/nonexistent.yaml", "-i: no file /nonexistent.yaml; write one"),
         ("/", "-i: / is a folder"),
+        ("", "-i: is empty; name the inventory file"),
+        ("~no-such-account/x", "-i: no file ~no-such-account/x"),
+        ("ssh:~no-such-account/x", "ssh:: no file ~no-such-account/x"),
+        ("n" * 5000, "n" * 5000 + ": cannot read it: File name too long"),
+        ("ssh:" + "n" * 5000, "ssh:: no file n"),
         ("ssh:", "ssh:: no Host line without wildcards in "),
         ("ssh:/nonexistent", "ssh:: no file /nonexistent"),
     ],

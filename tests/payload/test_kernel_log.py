@@ -11,7 +11,7 @@ import pytest
 
 from probes.node import kernel_log, kernel_readers
 from probes.node.context import Context
-from tests.payload.rig import AgentProcess, config, kind, sample
+from tests.payload.rig import AgentProcess, config, gone, kind, sample
 
 XID = "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -159,3 +159,33 @@ def test_programs_are_read_when_the_device_may_not_be(
     thread.join(30)
     assert came.is_set()
     assert not thread.is_alive()
+
+
+@pytest.fixture
+def hanging_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journalctl that prints what the file "say" holds and then hangs; its pid is in "pid"."""
+    program = tmp_path / "journalctl"
+    program.write_text(
+        f"#!/bin/sh\necho $$ > {tmp_path}/pid\ncat {tmp_path}/say 2>/dev/null\nexec sleep 600\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kernel_readers, "ANSWER_S", 1.0)
+    return tmp_path
+
+
+def test_a_journal_that_hangs_is_passed_over_and_killed(hanging_journal: Path) -> None:
+    assert not kernel_readers._prints(kernel_readers.COMMANDS["journal"][0])
+    assert gone(int((hanging_journal / "pid").read_text()))
+
+
+def test_a_journal_that_hangs_half_way_is_not_read_although_its_lines_count(
+    hanging_journal: Path,
+) -> None:
+    (hanging_journal / "say").write_text(f"[ 9103.456789] gpu-a01 kernel: {XID}\n")
+    ctx = Context("/")
+    ctx.memory(kernel_log.NAME)["source"] = "journal"
+    devices, rows = kernel_log.collect(ctx)
+    assert devices[""]["readable"] is False
+    assert rows == [{"mono": 9103.456789, "text": XID, "src": "journal"}]
+    assert gone(int((hanging_journal / "pid").read_text()))
