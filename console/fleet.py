@@ -6,21 +6,25 @@ JSON document read the same Fleet.
 
 from __future__ import annotations
 
+import logging
 import time
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 
 import msgspec
 
 from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
-from probes.checks import Peers, judge, peers, place, verdict
+from probes.checks import Peers, healed, judge, peers, place, unjudged, verdict
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
 from probes.rules import Rules, load_rules
 from probes.straggler import in_steps
+
+log = logging.getLogger(__name__)
 
 HISTORY = 60
 """Readings kept per GPU and plotted metric; 4 B each."""
@@ -158,10 +162,9 @@ class Fleet:
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]
-        fresh = judge(facts, self._peers[facts.node.role], self.rules, now)
-        fresh += self._slow.get(name, [])
+        fresh = [*self._fresh(facts, now), *self._slow.get(name, [])]
         before = {(f.rule, f.device): f for f in self.findings[name]}
-        after = self._ledger.update(name, fresh, now, facts.boot_id)
+        after = self._ledger.update(name, fresh, now, facts.boot_id, partial(healed, facts))
         self.findings[name] = sorted(after, key=_order)
         for finding in self.findings[name]:
             old = before.get((finding.rule, finding.device))
@@ -179,6 +182,14 @@ class Fleet:
         if before or after or was is not self._verdicts[name]:
             self._dirty.add(name)
             self.version += 1
+
+    def _fresh(self, facts: NodeFacts, now: float) -> list[Finding]:
+        """What the checks find; where one raises the node is unknown, and the others go on."""
+        try:
+            return judge(facts, self._peers[facts.node.role], self.rules, now)
+        except Exception as error:  # noqa: BLE001 - one node's answers must not cost all others
+            log.exception("%s could not be judged", facts.node.name)
+            return [unjudged(facts, error, self.rules, now)]
 
     def verdict(self, name: str) -> Severity:
         """The node's verdict; unknown until it was judged."""

@@ -111,10 +111,11 @@ def _went_well(steps: list[Step]) -> dict[str, bool]:
 
 
 def _ask(plan: Plan, count: int | None) -> int | None:
-    """Ask at the terminal; the number typed, if any. Raises click.Abort for a no."""
+    """Ask at the terminal; the number typed, if any. Raises ConsoleError for a no."""
     with _own_signals():
         if plan.confirm_count is None:
-            click.confirm(f"{plan.verb} {fold(plan.nodes)}?", abort=True, err=True)
+            if not click.confirm(f"{plan.verb} {fold(plan.nodes)}?", err=True):
+                raise ConsoleError("nothing was done")
         elif count is None:
             text = f"Type the number of nodes to {plan.verb}"
             return int(click.prompt(text, type=int, err=True))

@@ -12,7 +12,6 @@ that falls was reset (driver reload, perfquery -R): the new value is what came s
 from __future__ import annotations
 
 import functools
-import math
 import re
 from collections.abc import Callable
 from typing import TypeAlias
@@ -21,6 +20,7 @@ from msgspec import Struct
 
 from probes.catalog import PROBES
 from probes.event import Sample, Scalar
+from probes.reading import MOST
 
 PMA_BITS = {
     "symbol_error": 16, "port_rcv_errors": 16, "port_rcv_remote_physical_errors": 16,
@@ -116,7 +116,7 @@ def _count(value: Scalar | None) -> float | None:
     """A reading that can be a count; None for flags, text, infinite and negative numbers."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if 0 <= value < math.inf else None
+    return value if 0 <= value < MOST else None
 
 
 def _full(counter: str) -> int:

@@ -21,7 +21,7 @@ class NodeFacts:
 
     __slots__ = (
         "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise", "rates",
-        "status", "troubles",
+        "status", "troubles", "uuids",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -39,6 +39,8 @@ class NodeFacts:
         self.boot_id = ""
         self.gone: dict[tuple[str, str], Sample] = {}
         """(probe, device) -> last answer of a device that stopped being listed."""
+        self.uuids: dict[str, str] = {}
+        """GPU -> UUID of the card that was first seen there since boot."""
 
     def apply(self, event: Event) -> None:
         """Take in one Event about this node."""
@@ -68,6 +70,8 @@ class NodeFacts:
             if step is not None:
                 self.rates[key] = step
         self.latest[key] = sample
+        if sample.probe == "inventory" and "uuid" in sample.values:
+            self.uuids.setdefault(sample.device, str(sample.values["uuid"]))
         self.troubles.pop(sample.probe, None)
 
     def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
@@ -83,6 +87,7 @@ class NodeFacts:
             self.rates.clear()
             self.kernel.clear()
             self.gone.clear()
+            self.uuids.clear()
         self.hung.clear()
         self.boot_id = boot_id or self.boot_id
 

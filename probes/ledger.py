@@ -1,12 +1,14 @@
 """The Ledger remembers what checks found: when it began, how often, and what must not vanish.
 
 Soft findings appear after k of m passes and leave after clean ones. Hard ones
-latch when they are no longer seen, until reboot or acknowledgement. Pure: time is an argument.
+latch when they are no longer seen, until reboot, acknowledgement, or readings that show a reset.
+Pure: time is an argument.
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TypeAlias
 
 from msgspec import Struct, structs
@@ -18,10 +20,12 @@ ENDED = 500
 """Ended findings kept for whoever asks why they ended."""
 EVIDENCE = 8
 """Most evidence lines of a merged finding; a screen of 24 lines shows them all."""
+BLIND = ("node.", "internal.")
+"""Rules that say, with severity unknown, that a pass could not see."""
 
 
 class Ended(Struct, frozen=True):
-    """A finding that is over, and why: "clean", "reboot" or "acknowledged"."""
+    """A finding that is over, and why: "clean", "reset", "reboot" or "acknowledged"."""
 
     finding: Finding
     why: str
@@ -32,17 +36,18 @@ class _Track:
     """One (rule, device) of one node."""
 
     __slots__ = (
-        "acknowledged", "at", "clean", "count", "finding", "hits", "latched", "shown", "since",
+        "acknowledged", "at", "clean", "count", "finding", "healed", "hits", "latched", "seen_at",
+        "shown", "since",
     )  # fmt: skip
 
     def __init__(self, finding: Finding, now: float, window: int) -> None:
         """First seen now; not shown yet."""
         self.finding = finding
         self.since = finding.since or now
-        self.at = now
+        self.at = self.seen_at = now
         self.count = 1
         self.hits: deque[bool] = deque(maxlen=window)
-        self.clean = 0
+        self.clean = self.healed = 0
         self.shown = self.latched = self.acknowledged = False
 
     def seen(self, finding: Finding, now: float) -> None:
@@ -52,9 +57,10 @@ class _Track:
         if worse or again or finding.count > self.count:
             self.acknowledged = False
         self.count = max(self.count + again, finding.count)
-        self.at = now
+        self.at = self.seen_at = now
         self.since = min(self.since, finding.since or self.since)
-        self.finding, self.clean, self.latched = finding, 0, False
+        self.finding, self.latched = finding, False
+        self.clean = self.healed = 0
         self.hits.append(True)
 
     def missed(self, now: float) -> None:
@@ -69,6 +75,14 @@ class _Track:
             self.finding, since=self.since, count=self.count, latched=self.latched,
             acknowledged=self.acknowledged,
         )  # fmt: skip
+
+
+Healed: TypeAlias = Callable[[Finding, float], bool]
+"""Whether readings since a time (epoch seconds) show that a reset ended this finding."""
+
+
+def _never(_finding: Finding, _since: float) -> bool:
+    return False
 
 
 _Key: TypeAlias = tuple[str, str]
@@ -88,11 +102,13 @@ class Ledger:
         self._boots: dict[str, str] = {}
         self._ended: deque[Ended] = deque(maxlen=ENDED)
 
-    def update(self, node: str, fresh: list[Finding], now: float, boot_id: str) -> list[Finding]:
+    def update(
+        self, node: str, fresh: list[Finding], now: float, boot_id: str, healed: Healed = _never
+    ) -> list[Finding]:
         """Findings of the node after a pass that found `fresh`.
 
         A pass that could not see (a node.* finding of severity unknown) clears nothing: what it
-        did not find is kept and marked latched.
+        did not find is kept and marked latched. `healed` is asked about latched findings.
         """
         tracks = self._nodes.setdefault(node, {})
         self._boot(node, tracks, now, boot_id)
@@ -107,7 +123,7 @@ class Ledger:
             track.shown = track.shown or self._enters(track)
         blind = any(map(_blinding, fresh))
         for key in [key for key in tracks if key not in found]:
-            self._missed(tracks, key, now, blind=blind)
+            self._missed(tracks, key, now, healed, blind=blind)
         return [track.current() for track in tracks.values() if track.shown]
 
     def acknowledge(self, node: str, rule: str, device: str) -> None:
@@ -139,6 +155,7 @@ class Ledger:
         tracks: _Tracks,
         key: _Key,
         now: float,
+        healed: Healed,
         *,
         blind: bool,
     ) -> None:
@@ -150,8 +167,11 @@ class Ledger:
         elif track.finding.hard:
             track.missed(now)
             track.latched = True
+            track.healed = track.healed + 1 if healed(track.finding, track.seen_at) else 0
             if track.acknowledged:
                 self._end(tracks, key, "acknowledged", now)
+            elif track.healed >= self._leave:
+                self._end(tracks, key, "reset", now)
         else:
             track.missed(now)
             track.latched = False
@@ -173,7 +193,7 @@ class Ledger:
 
 
 def _blinding(finding: Finding) -> bool:
-    return finding.severity is Severity.UNKNOWN and finding.rule.startswith("node.")
+    return finding.severity is Severity.UNKNOWN and finding.rule.startswith(BLIND)
 
 
 def _merged(fresh: list[Finding]) -> dict[_Key, Finding]:

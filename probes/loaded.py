@@ -6,12 +6,12 @@ job; where the job is unknown, what runs there.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import NamedTuple, TypeAlias
 
 from probes.event import NodeState, Sample, Scalar
 from probes.facts import NodeFacts
+from probes.reading import MOST
 from probes.rules import Rules
 
 ANSWERING = frozenset({NodeState.UP, NodeState.HUNG, NodeState.DEGRADED, NodeState.ENDED})
@@ -138,7 +138,7 @@ def number(values: dict[str, Scalar], name: str) -> float | None:
     value = values.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return value if 0 <= value < math.inf else None
+    return value if 0 <= value < MOST else None
 
 
 def _text(facts: NodeFacts, device: str, name: str) -> str:

@@ -17,6 +17,7 @@ from probes.checks import (
     thermal,
     xid,
 )
+from probes.checks.healed import healed
 from probes.checks.rule import Check, Look, Rule
 from probes.event import Finding
 from probes.expect import Peers, peers
@@ -24,7 +25,7 @@ from probes.facts import NodeFacts
 from probes.rules import Rules
 from probes.verdict import verdict
 
-__all__ = ["CHECKS", "RULES", "Peers", "explain", "judge", "peers", "place", "verdict"]
+__all__ = ["CHECKS", "RULES", "Peers", "explain", "healed", "judge", "peers", "place", "unjudged", "verdict"]
 
 DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, host_log, nccl)
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
@@ -37,6 +38,13 @@ def judge(facts: NodeFacts, role: Peers, rules: Rules, now: float) -> list[Findi
     """Everything that is wrong with one node now; no memory, no order."""
     look = Look(facts, role, rules, now)
     return [finding for check in CHECKS for finding in check(look)]
+
+
+def unjudged(facts: NodeFacts, error: Exception, rules: Rules, now: float) -> Finding:
+    """The finding that stands for all others of a node whose judging raised `error`."""
+    text = f"{type(error).__name__}: {error}"
+    look = Look(facts, Peers(role=facts.node.role), rules, now)
+    return node.BROKEN.finding(look, f"not checked: judging this node failed, {text}", (text,))
 
 
 def place(rule: str) -> int:

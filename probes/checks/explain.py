@@ -116,10 +116,16 @@ def _rule(rule: Rule, rules: Rules) -> Iterator[str]:
         ("cause", rule.cause),
         ("action", _words(rule.action)),
         ("next step", rule.next_step),
-        ("latches", "until reboot or acknowledgement" if rule.hard else "no"),
+        ("latches", _latches(rule)),
         ("example", rule.example),
         ("source", rule.source),
     )  # fmt: skip
+
+
+def _latches(rule: Rule) -> str:
+    if not rule.hard:
+        return "no"
+    return f"until {'reset, ' if rule.clears == 'reset' else ''}reboot or acknowledgement"
 
 
 def _figure(limit: Limit) -> str:

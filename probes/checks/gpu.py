@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from probes.checks.nvml_codes import NVML_CODES, Code
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.reading import whole
 
 LOST = 15
 RESET_REQUIRED = 16
@@ -33,6 +34,7 @@ COUNT = Rule(
     others="GCM, gpud, AzHC, OCI, EKS, NVHV: any difference is an error",
     example="NVML counts 7, the PCI bus has 8: 0000:52:00.0 is missing",
     hard=True,
+    clears="reset",
 )
 LOST_RULE = Rule(
     id="gpu.lost",
@@ -46,6 +48,7 @@ LOST_RULE = Rule(
     others="GCM, OCI, gpud, DCGM, SCK, AzHC: any is an error",
     example="nvmlDeviceGetHandleByIndex_v2 returned 15 (GPU is lost)",
     hard=True,
+    clears="reset",
 )
 RESET = Rule(
     id="gpu.reset_required",
@@ -59,6 +62,7 @@ RESET = Rule(
     others="GCM: error",
     example="nvmlDeviceGetPowerUsage returned 16 (GPU requires reset)",
     hard=True,
+    clears="reset",
 )
 NVML_ERROR = Rule(
     id="gpu.nvml_error",
@@ -109,6 +113,7 @@ GONE = Rule(
     others="-",
     example="0000:52:00.0 was GPU2 until 14:02:11",
     hard=True,
+    clears="reset",
 )
 BUS_DEAD = Rule(
     id="gpu.config_space",
@@ -122,6 +127,7 @@ BUS_DEAD = Rule(
     others="GCM, OCI, SCK: error",
     example="0000:52:00.0 config space reads ff",
     hard=True,
+    clears="reset",
 )
 RULES = (COUNT, LOST_RULE, RESET, NVML_ERROR, DRIVER, DRIVER_HUNG, GONE, BUS_DEAD)
 
@@ -156,9 +162,9 @@ def _hung(look: Look) -> Iterator[Finding]:
 
 
 def _driver(look: Look, node: Sample) -> Iterator[Finding]:
-    on_bus = int(node.values.get("pci_gpu_count", 0) or 0)
+    on_bus = whole(node.values.get("pci_gpu_count")) or 0
     expected = look.facts.node.gpus or look.peers.gpu_count or on_bus
-    code = node.values.get("nvml_rc")
+    code = whole(node.values.get("nvml_rc"))
     if node.values.get("nvml_library") is False:
         if expected:
             yield DRIVER.finding(
@@ -167,7 +173,7 @@ def _driver(look: Look, node: Sample) -> Iterator[Finding]:
                 next_step="install the driver, or check the image this node booted",
             )  # fmt: skip
         return
-    if not isinstance(code, int) or not expected:
+    if code is None or not expected:
         return
     known = NVML_CODES.get(code)
     say = f"NVML does not start: {known.say if known else f'code {code}'}"
@@ -176,8 +182,8 @@ def _driver(look: Look, node: Sample) -> Iterator[Finding]:
 
 
 def _count(look: Look, node: Sample) -> Iterator[Finding]:
-    found = node.values.get("gpu_count")
-    if not isinstance(found, int):
+    found = whole(node.values.get("gpu_count"))
+    if found is None:
         return
     expected, origin = _expected(look, node)
     if expected is None or found >= expected:
@@ -197,9 +203,9 @@ def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
     """How many GPUs, and who says so."""
     if look.facts.node.gpus is not None:
         return look.facts.node.gpus, f"the inventory says gpus: {look.facts.node.gpus}"
-    on_bus = node.values.get("pci_gpu_count")
+    on_bus = whole(node.values.get("pci_gpu_count"))
     majority = look.peers.gpu_count if look.peers.nodes >= MANY else None
-    if isinstance(on_bus, int) and on_bus >= (majority or 0):
+    if on_bus is not None and on_bus >= (majority or 0):
         return on_bus, f"the PCI bus has {on_bus}"
     if majority is not None:
         return (
@@ -212,7 +218,7 @@ def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
 def _missing(look: Look, node: Sample) -> list[str]:
     """PCI addresses of GPUs that should be listed and are not."""
     listed = {device for device, _ in look.facts.devices("inventory") if device}
-    unlisted = {str(row["pci"]) for row in node.rows if row.get("in_nvml") is False}
+    unlisted = {str(row.get("pci", "?")) for row in node.rows if row.get("in_nvml") is False}
     peers = look.peers.gpu_slots - listed
     return sorted(unlisted | peers | {d for (p, d) in look.facts.gone if p == "inventory" and d})
 
@@ -220,7 +226,7 @@ def _missing(look: Look, node: Sample) -> list[str]:
 def _bus(look: Look, node: Sample) -> Iterator[Finding]:
     for row in node.rows:
         if row.get("config_ok") is False:
-            pci = str(row["pci"])
+            pci = str(row.get("pci", "?"))
             yield BUS_DEAD.finding(
                 look, f"{look.facts.gpu_label(pci)} at {pci} is on the bus list but dead",
                 (f"{pci} config space reads ff",), device=pci, label=look.facts.gpu_label(pci),
@@ -232,8 +238,8 @@ def _codes(look: Look) -> Iterator[Finding]:
     worst: dict[str, tuple[int, str]] = {}
     for probe in PROBES:
         for device, sample in look.facts.devices(probe):
-            code = sample.values.get("nvml_rc")
-            if not device or not isinstance(code, int) or code in QUIET:
+            code = whole(sample.values.get("nvml_rc"))
+            if not device or code is None or code in QUIET:
                 continue
             if code == LOST or device not in worst:
                 worst[device] = code, str(sample.values.get("nvml_call", "an NVML call"))

@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from probes.checks import ib_missing
 from probes.checks.rule import Look, Rule
 from probes.derive import TRAFFIC
-from probes.event import Action, Finding, Sample, Scalar, Severity
+from probes.event import Action, Finding, Sample, Severity
 from probes.expect import COMPUTE, port_role
-from probes.reading import number
+from probes.reading import number, whole
 
-MANY = 3
-"""Answering nodes from which most of them mean something."""
 ACTIVE = 4
 LINK_UP = 5
 
@@ -85,22 +84,6 @@ SATURATED = Rule(
 )
 
 
-MISSING = Rule(
-    id="ib.missing",
-    title="An RDMA port that the peers have is not there",
-    severity=Severity.CRITICAL,
-    reads="/sys/class/infiniband against the role's peers, by port name and PCI address",
-    cause="the adapter fell off the bus, its driver did not start, or it was taken out",
-    action=Action.DRAIN,
-    next_step="look for its PCI address in lspci and the kernel log; drain; power-cycle; reseat",
-    source="our estimate, not measured: 3 or more nodes answered and most of them have it; "
-    "field case: gpud issue 482",
-    others="AzHC, gpud, SOP, CVS: count of ports",
-    example="mlx5_8/1 is not there; active on 15 of 15 peers at 0000:ab:00.0",
-    limits=("ib.missing_share",),
-)
-
-
 class Counter(NamedTuple):
     """A counter with a limit: per `span_s` seconds, how bad, and what it means."""
 
@@ -161,12 +144,12 @@ COUNTER_RULES = tuple(
     )
     for counter in COUNTERS
 )  # fmt: skip
-RULES = (DOWN, MISSING, NOT_CABLED, VF_DOWN, RATE, SATURATED, *COUNTER_RULES)
+RULES = (DOWN, ib_missing.MISSING, NOT_CABLED, VF_DOWN, RATE, SATURATED, *COUNTER_RULES)
 
 
 def check(look: Look) -> Iterator[Finding]:
     """Each port by itself, in its role; then those that are not there."""
-    yield from _missing(look)
+    yield from ib_missing.check(look)
     for device, sample in look.facts.devices("infiniband"):
         role = port_role(sample.values)
         yield from _state(look, device, sample, role)
@@ -175,69 +158,9 @@ def check(look: Look) -> Iterator[Finding]:
             yield from _counters(look, device, sample)
 
 
-def _missing(look: Look) -> Iterator[Finding]:
-    """Ports of nearly all peers that sysfs does not list here; by number when names differ."""
-    gone = {device for probe, device in look.facts.gone if probe == "infiniband" and device}
-    here = {device: s.values for device, s in look.facts.devices("infiniband") if device}
-    asked = bool(here or gone) or look.facts.get("infiniband") is not None
-    others = look.peers.nodes - 1
-    if not asked or look.peers.nodes < MANY or "infiniband" in look.facts.troubles:
-        return
-    limit = look.rules.limit("ib.missing_share")
-    hung = {device for probe, device in look.facts.hung if probe == "infiniband"}
-    absent = {
-        port: round(share * look.peers.nodes) for port, share in look.peers.ib_slots.items()
-        if port not in here and port not in hung and share * look.peers.nodes >= limit.value * others
-    }  # fmt: skip
-    for port, nodes in sorted(_named(look, absent, here).items()):
-        place = look.peers.ib_places.get(port, "")
-        where = f" at {place}" if place else ""
-        since = "; it was there in the last answer" if port in gone else ""
-        yield MISSING.finding(
-            look, f"{port} is not there{where}; {nodes} of {others} peers have it",
-            (f"not in /sys/class/infiniband; active on {nodes} of {others} peers{where}{since}",),
-            device=port, label=port, source=MISSING.source,
-        )  # fmt: skip
-    if not absent:
-        yield from _too_few(look, here, others, limit.value)
-
-
-def _named(
-    look: Look, absent: dict[str, int], here: dict[str, dict[str, Scalar]]
-) -> dict[str, int]:
-    """The same ports as PCI addresses tell them.
-
-    An adapter that is missing since boot moves the names of all later ones.
-    """
-    places = look.peers.ib_places
-    known = {str(values.get("pci", "")) for values in here.values()}
-    usual = {places[port]: port for port in look.peers.ib_slots if places.get(port)}
-    empty = {port for place, port in usual.items() if place not in known}
-    if absent and len(empty) == len(absent) and all(places.get(port) for port in absent):
-        return dict(zip(sorted(empty), absent.values(), strict=True))
-    return absent
-
-
-def _too_few(
-    look: Look, here: dict[str, dict[str, Scalar]], others: int, share: float
-) -> Iterator[Finding]:
-    """Fewer compute ports than nearly all peers have active, whatever they are called here."""
-    usual = look.peers.ib_ports
-    found = sum(1 for values in here.values() if port_role(values) == COMPUTE)
-    if usual is None or found >= usual:
-        return
-    same = round(look.peers.ib_ports_share * look.peers.nodes)
-    if same >= share * others:
-        yield MISSING.finding(
-            look, f"{found} of {usual} RDMA ports are there",
-            (f"{found} compute ports listed; {same} of {others} peers have {usual} active",),
-            value=found, source=MISSING.source,
-        )  # fmt: skip
-
-
 def _state(look: Look, device: str, sample: Sample, role: str) -> Iterator[Finding]:
-    state = sample.values.get("state")
-    if not isinstance(state, int) or (state == ACTIVE and _up(sample)):
+    state = whole(sample.values.get("state"))
+    if state is None or (state == ACTIVE and _up(sample)):
         return
     physical = sample.values.get("phys_text", "physical state unknown")
     text = f"{sample.values.get('state_text', state)}, {physical}"
@@ -275,8 +198,8 @@ def _up(sample: Sample) -> bool:
 
 
 def _rate(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
-    rate = sample.values.get("rate_gbps")
-    if not isinstance(rate, int | float) or sample.values.get("state") != ACTIVE:
+    rate = number(sample.values.get("rate_gbps"))
+    if rate is None or sample.values.get("state") != ACTIVE:
         return
     usual = look.peers.ib_rate_gbps.get(str(sample.values.get("link_layer", "")))
     if usual is not None and rate < usual:

@@ -9,6 +9,7 @@ from msgspec import structs
 from probes.checks.rule import Look
 from probes.event import Finding, Severity
 from probes.kernel_lines import KernelEvent, joined, parse, unique
+from probes.reading import number
 
 HOUR_S = 3600.0
 
@@ -21,8 +22,8 @@ def read(look: Look) -> list[KernelEvent]:
         event = parse(text)
         if event is None:
             continue
-        if event.mono is None and isinstance(mono, int | float) and math.isfinite(mono):
-            event = structs.replace(event, mono=float(mono))
+        if event.mono is None and (at := number(mono)) is not None:
+            event = structs.replace(event, mono=at)
         found.append(event)
     return unique(found, look.rules.limit("xid.coalesce_s").value)
 

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.reading import whole
 
 UNCORRECTED = Rule(
     id="ecc.uncorrected",
@@ -21,6 +22,7 @@ UNCORRECTED = Rule(
     example="ecc_uncorrected_volatile 2, +1 in the last 30 s",
     limits=("ecc.uncorrected_volatile",),
     hard=True,
+    clears="reset",
 )
 CORRECTED = Rule(
     id="ecc.corrected",
@@ -48,6 +50,7 @@ PENDING = Rule(
     others="APL warns; GCM, gpud, OCI, AzHC, DCGM, NVS, SCK: warn or error",
     example="remap_pending true, remap_uncorrectable 1",
     hard=True,
+    clears="reset",
 )
 FAILURE = Rule(
     id="remap.failure",
@@ -89,6 +92,7 @@ RECOVERY = Rule(
     others="DCGM, CCH (3 warn; 1, 2, 4 error), NVS",
     example="recovery action 2 (node reboot)",
     hard=True,
+    clears="reset",
 )
 RULES = (UNCORRECTED, CORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
 
@@ -137,9 +141,9 @@ def check(look: Look) -> Iterator[Finding]:
 
 
 def _uncorrected(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
-    number = sample.values.get("ecc_uncorrected_volatile")
+    number = whole(sample.values.get("ecc_uncorrected_volatile"))
     limit = look.rules.limit("ecc.uncorrected_volatile")
-    if not isinstance(number, int) or number <= limit.value:
+    if number is None or number <= limit.value:
         return
     rates = look.facts.rates.get(("ecc", device))
     grown = rates.deltas.get("ecc_uncorrected_volatile") if rates else None
@@ -171,7 +175,7 @@ def _corrected(look: Look, device: str, label: str) -> Iterator[Finding]:
 
 
 def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
-    rows = sample.values.get("remap_uncorrectable")
+    rows = whole(sample.values.get("remap_uncorrectable"))
     shown = f"remap_uncorrectable {rows if rows is not None else 'not readable'}"
     if sample.values.get("remap_failure") is True:
         yield FAILURE.finding(
@@ -184,7 +188,7 @@ def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Find
             (f"remap_pending true, {shown}",), device=device, label=label,
         )  # fmt: skip
     limit = look.rules.limit("remap.rows_total")
-    if isinstance(rows, int) and rows >= limit.value:
+    if rows is not None and rows >= limit.value:
         yield ROWS_USED.finding(
             look, f"{label}: {rows} of {limit.value:.0f} spare rows used", (shown,),
             device=device, label=label, value=rows, limit=limit,
@@ -192,8 +196,8 @@ def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Find
 
 
 def _recovery(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
-    code = sample.values.get("recovery_action")
-    if not isinstance(code, int) or code == 0:
+    code = whole(sample.values.get("recovery_action"))
+    if code is None or code == 0:
         return
     name, action, severity, step = recovery(code)
     yield RECOVERY.finding(

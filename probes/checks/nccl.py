@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.reading import number, whole
 
 WRONG = Rule(
     id="nccl.wrong",
@@ -44,13 +45,8 @@ def check(look: Look) -> Iterator[Finding]:
     summary = look.facts.get("nccl", "summary")
     if summary is None:
         return
-    wrong = sum(
-        int(sample.values.get("wrong", 0) or 0)
-        for _, sample in look.facts.devices("nccl")
-        if isinstance(sample.values.get("wrong", 0), int)
-    )
-    total = summary.values.get("wrong", 0)
-    wrong = max(wrong, total if isinstance(total, int) else 0)
+    rows = (whole(sample.values.get("wrong")) or 0 for _, sample in look.facts.devices("nccl"))
+    wrong = max(sum(rows), whole(summary.values.get("wrong")) or 0)
     limit = look.rules.limit("nccl.wrong")
     if wrong > limit.value:
         yield WRONG.finding(
@@ -61,14 +57,14 @@ def check(look: Look) -> Iterator[Finding]:
 
 def _slow(look: Look, summary: Sample) -> Iterator[Finding]:
     values = summary.values
-    busbw, ranks = values.get("busbw_max_gb_s"), values.get("ranks")
+    busbw, ranks = number(values.get("busbw_max_gb_s")), values.get("ranks")
     if values.get("engine") == "torch-gloo" or ranks != FULL_NODE:
         return
     ids = (s.values.get("pci_device_id") for _, s in look.facts.devices("inventory"))
     device_id = next((str(value) for value in ids if value), None)
     product = look.rules.product(device_id, look.facts.node.hardware)
     floor = None if product is None else product.allreduce_floor_gb_s
-    if product is None or floor is None or not isinstance(busbw, int | float):
+    if product is None or floor is None or busbw is None:
         return
     share = look.rules.limit("nccl.floor_share")
     if busbw < share.value * floor:

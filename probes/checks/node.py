@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, NodeState, Severity
+from probes.reading import number, whole
 
 TALK = {
     NodeState.UNREACHABLE: Rule(
@@ -121,7 +122,19 @@ DSTATE = Rule(
     others="gpud after 5 checks; GCM after 300 s: error",
     example="6 processes in D state inside the driver",
 )
-RULES = (*TALK.values(), PROBE_FAILED, SKEW, DSTATE)
+BROKEN = Rule(
+    id="internal.judge",
+    title="This node could not be judged",
+    severity=Severity.UNKNOWN,
+    reads="all answers of the node",
+    cause="a fault in gpuconsole, or an answer of a form that it does not expect",
+    action=Action.WATCH,
+    next_step="look at the node by hand; report the text, if possible with a recording",
+    source="our rule: a node that was not judged is unknown, never ok",
+    others="-",
+    example="ValueError: invalid literal for int() with base 10: 'N/A'",
+)
+RULES = (*TALK.values(), PROBE_FAILED, SKEW, DSTATE, BROKEN)
 
 CORE = ("gpu", "inventory")
 
@@ -141,8 +154,8 @@ def check(look: Look) -> Iterator[Finding]:
             label=probe, severity=severity,
         )  # fmt: skip
     yield from _clock(look)
-    stuck = look.facts.value("host", "", "dstate_nvidia")
-    if isinstance(stuck, int) and stuck > 0:
+    stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
+    if stuck > 0:
         yield DSTATE.finding(
             look, f"{stuck} processes hang inside the NVIDIA driver",
             (f"{stuck} in D state inside the driver",), value=stuck,
@@ -154,9 +167,9 @@ def _off(look: Look) -> bool:
 
 
 def _clock(look: Look) -> Iterator[Finding]:
-    skew = look.facts.value("hello", "", "wall_skew_s")
+    skew = number(look.facts.value("hello", "", "wall_skew_s"))
     limit = look.rules.limit("host.wall_skew_s")
-    if isinstance(skew, int | float) and abs(skew) > limit.value:
+    if skew is not None and abs(skew) > limit.value:
         way = "ahead" if skew > 0 else "behind"
         yield SKEW.finding(
             look, f"clock {abs(skew):.0f} s {way} of the bastion",

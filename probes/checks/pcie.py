@@ -11,6 +11,7 @@ from msgspec import structs
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.reading import number, whole
 
 WIDTH = Rule(
     id="pcie.width",
@@ -72,8 +73,8 @@ def check(look: Look) -> Iterator[Finding]:
     """Each GPU by itself."""
     for device, sample in look.facts.devices("pcie"):
         label = look.facts.gpu_label(device)
-        width, most = sample.values.get("width"), sample.values.get("width_max")
-        if isinstance(width, int) and isinstance(most, int) and 0 < width < most:
+        width, most = (whole(sample.values.get(name)) for name in ("width", "width_max"))
+        if width is not None and most is not None and 0 < width < most:
             yield WIDTH.finding(
                 look, f"{label}: PCIe x{width} of x{most}", (f"x{width} of x{most}",),
                 device=device, label=label, value=width,
@@ -84,16 +85,16 @@ def check(look: Look) -> Iterator[Finding]:
 
 
 def _generation(look: Look, device: str, label: str) -> Iterator[Finding]:
-    generation = look.facts.value("pcie", device, "gen")
-    most = look.facts.value("pcie", device, "gen_max")
-    util = look.facts.value("gpu", device, "util_percent")
+    generation = whole(look.facts.value("pcie", device, "gen"))
+    most = whole(look.facts.value("pcie", device, "gen_max"))
+    util = number(look.facts.value("gpu", device, "util_percent"))
     limit = look.rules.limit("pcie.busy_util_percent")
-    if not (isinstance(generation, int) and isinstance(most, int) and isinstance(util, int)):
+    if generation is None or most is None or util is None:
         return
     if 0 < generation < most and util >= limit.value:
         yield GENERATION.finding(
             look, f"{label}: PCIe Gen{generation} of Gen{most} while busy",
-            (f"Gen{generation} of Gen{most} at {util} % utilisation",),
+            (f"Gen{generation} of Gen{most} at {util:g} % utilisation",),
             device=device, label=label, value=generation, limit=limit,
         )  # fmt: skip
 
@@ -115,8 +116,8 @@ def _aer(look: Look, device: str, label: str) -> Iterator[Finding]:
 def _replays(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
     """Per minute, by the highest generation: a link that is idle now shows Gen1."""
     rates = look.facts.rates.get(("pcie", device))
-    width, most = sample.values.get("width"), sample.values.get("gen_max")
-    if rates is None or not isinstance(width, int) or not isinstance(most, int):
+    width, most = (whole(sample.values.get(name)) for name in ("width", "gen_max"))
+    if rates is None or width is None or most is None:
         return
     grown = rates.deltas.get("replays", 0.0)
     per_lane = look.rules.limit(REPLAYS.limits[min(max(most, 3), 6) - 3])

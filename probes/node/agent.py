@@ -13,9 +13,10 @@ import traceback
 
 from probes.node import hello
 from probes.node.context import Context
+from probes.node.errors import describe, grumble
 from probes.node.frames import Writer
 from probes.node.jobs import Job, Jobs
-from probes.node.workers import Crew, describe, grumble
+from probes.node.workers import Crew
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import os
 import signal
 import threading
 
-from probes.node.workers import describe
+from probes.node.errors import describe
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

@@ -5,11 +5,11 @@ A worker whose call is past its deadline is reported as hung. When that call is 
 device; the first one reports `unhung` and ends when its call returns, if ever.
 """
 
-import sys
 import threading
 import traceback
 
 from probes.node.context import Stuck
+from probes.node.errors import describe, grumble
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -27,9 +27,6 @@ WATCH_S = 1.0
 SPREAD_S = 0.05
 """A device read so much before its answer's time carries its own: a rate over the shortest window
 of a pass (1 s) is then at most 5 % off, although the probe waited for another device meanwhile."""
-
-ERROR_CHARS = 600
-"""One line on the operator's screen and some source lines."""
 
 
 class Worker:
@@ -291,22 +288,3 @@ class Crew:
             "k": "hung", "p": worker.name, "dev": call.device,
             "call": call.call or "its own code", "since": call.since, "t": now,
         })  # fmt: skip
-
-
-def grumble(text: "str") -> "None":
-    """Write to stderr, which may be closed or broken: that must not cost a thread."""
-    try:
-        sys.stderr.write(text)
-        sys.stderr.flush()
-    except (AttributeError, OSError, ValueError):
-        pass
-
-
-def describe(error: "BaseException") -> "str":
-    """An exception as one line: what, then the innermost source lines."""
-    what = traceback.format_exception_only(type(error), error)[-1].strip()
-    steps = [
-        "%s:%s %s: %s" % (frame.filename, frame.lineno, frame.name, frame.line)
-        for frame in traceback.extract_tb(error.__traceback__)[-3:]
-    ]
-    return "; ".join([what] + steps[::-1])[:ERROR_CHARS]

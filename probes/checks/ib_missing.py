@@ -1,0 +1,90 @@
+"""RDMA ports that nearly all peers have and this node has not: sysfs lists no dead card. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from probes.checks.rule import Look, Rule
+from probes.event import Action, Finding, Scalar, Severity
+from probes.expect import COMPUTE, port_role
+
+MANY = 3
+"""Answering nodes from which most of them mean something."""
+
+MISSING = Rule(
+    id="ib.missing",
+    title="An RDMA port that the peers have is not there",
+    severity=Severity.CRITICAL,
+    reads="/sys/class/infiniband against the role's peers, by port name and PCI address",
+    cause="the adapter fell off the bus, its driver did not start, or it was taken out",
+    action=Action.DRAIN,
+    next_step="look for its PCI address in lspci and the kernel log; drain; power-cycle; reseat",
+    source="our estimate, not measured: 3 or more nodes answered and most of them have it; "
+    "field case: gpud issue 482",
+    others="AzHC, gpud, SOP, CVS: count of ports",
+    example="mlx5_8/1 not in /sys/class/infiniband; active on 15 of 15 peers at 0000:ab:00.0",
+    limits=("ib.missing_share",),
+)
+
+
+def check(look: Look) -> Iterator[Finding]:
+    """Ports of nearly all peers that sysfs does not list here; by number when names differ."""
+    gone = {device for probe, device in look.facts.gone if probe == "infiniband" and device}
+    here = {device: s.values for device, s in look.facts.devices("infiniband") if device}
+    asked = bool(here or gone) or look.facts.get("infiniband") is not None
+    others = look.peers.nodes - 1
+    if not asked or look.peers.nodes < MANY or "infiniband" in look.facts.troubles:
+        return
+    limit = look.rules.limit("ib.missing_share")
+    hung = {device for probe, device in look.facts.hung if probe == "infiniband"}
+    if "" in hung:
+        return
+    number = {port: share * look.peers.nodes for port, share in look.peers.ib_slots.items()}
+    absent = {
+        port: round(nodes) for port, nodes in number.items()
+        if port not in here and port not in hung and nodes >= limit.value * others
+    }  # fmt: skip
+    for port, nodes in sorted(_named(look, absent, here).items()):
+        place = look.peers.ib_places.get(port, "")
+        where = f" at {place}" if place else ""
+        since = "; it was there in the last answer" if port in gone else ""
+        yield MISSING.finding(
+            look, f"{port} is not there{where}; {nodes} of {others} peers have it",
+            (f"not in /sys/class/infiniband; active on {nodes} of {others} peers{where}{since}",),
+            device=port, label=port, source=MISSING.source,
+        )  # fmt: skip
+    if not absent:
+        yield from _too_few(look, here, others, limit.value)
+
+
+def _named(
+    look: Look, absent: dict[str, int], here: dict[str, dict[str, Scalar]]
+) -> dict[str, int]:
+    """The same ports as PCI addresses tell them.
+
+    An adapter that is missing since boot moves the names of all later ones.
+    """
+    places = look.peers.ib_places
+    known = {str(values.get("pci", "")) for values in here.values()}
+    usual = {places[port]: port for port in look.peers.ib_slots if places.get(port)}
+    empty = {port for place, port in usual.items() if place not in known}
+    if absent and len(empty) == len(absent) and all(places.get(port) for port in absent):
+        return dict(zip(sorted(empty), absent.values(), strict=True))
+    return absent
+
+
+def _too_few(
+    look: Look, here: dict[str, dict[str, Scalar]], others: int, share: float
+) -> Iterator[Finding]:
+    """Fewer compute ports than nearly all peers have active, whatever they are called here."""
+    usual = look.peers.ib_ports
+    found = sum(1 for values in here.values() if port_role(values) == COMPUTE)
+    if usual is None or found >= usual:
+        return
+    same = round(look.peers.ib_ports_share * look.peers.nodes)
+    if same >= share * others:
+        yield MISSING.finding(
+            look, f"{found} of {usual} RDMA ports are there",
+            (f"{found} compute ports listed; {same} of {others} peers have {usual} active",),
+            value=found, source=MISSING.source,
+        )  # fmt: skip

@@ -1,0 +1,192 @@
+"""The book of calls in flight: who is inside which driver call, since when, who must not follow.
+
+Every probe obeys the same rules about hung calls, because they live here:
+
+* each call into a driver is made inside `with ctx.busy(call, device):`;
+* one call per device at a time; a second caller waits until the first is past its deadline, then
+  gets `Stuck` and must leave that device out of its answer (the agent reports the hung call);
+* while NVML is closed for a GPU reset, every NVML call raises `Stuck`;
+* two stuck NVML devices, or one stuck NVML call without a device, mean the driver is stuck: every
+  NVML call raises `Stuck` until one of them returns.
+"""
+
+import threading
+import time
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+DRIVER_STUCK_DEVICES = 2
+"""One hung GPU is a GPU fault; from two on every further call would only hang one more thread."""
+
+
+class Stuck(Exception):
+    """The device or the whole driver has a call in flight past its deadline. Leave it out."""
+
+
+class Call:
+    """One call in flight: its name, the device (""), since when (mono seconds), which thread."""
+
+    __slots__ = ("call", "device", "since", "thread")
+
+    def __init__(self, call: "str", device: "str", since: "float", thread: "int") -> "None":
+        self.call = call
+        self.device = device
+        self.since = since
+        self.thread = thread
+
+
+class Busy:
+    """Context manager made by `Calls.busy`; not for direct use."""
+
+    __slots__ = ("_call", "_calls")
+
+    def __init__(self, calls: "Calls", name: "str", device: "str") -> "None":
+        self._calls = calls
+        self._call = Call(name, device, 0.0, threading.get_ident())
+
+    def __enter__(self) -> "None":
+        self._calls.enter(self._call)
+
+    def __exit__(
+        self,
+        kind: "type[BaseException] | None",
+        error: "BaseException | None",
+        trace: "TracebackType | None",
+    ) -> "None":
+        self._calls.leave(self._call)
+
+
+class Calls:
+    """Calls in flight, by device and by thread. Safe to use from several threads."""
+
+    def __init__(
+        self, deadline_s: "float" = 5.0, clock: "Callable[[], float]" = time.monotonic
+    ) -> "None":
+        """A call longer than `deadline_s` by the clock's seconds counts as hung."""
+        self.deadline_s = deadline_s
+        self._clock = clock
+        self._free = threading.Condition()
+        self._held: "dict[str, Call]" = {}
+        self._current: "dict[int, Call]" = {}
+        self._answered: "dict[int, dict[str, float]]" = {}
+        self._abandoned: "set[int]" = set()
+        self._refused: "set[int]" = set()
+        self._nvml_closed = False
+
+    def busy(self, call: "str", device: "str" = "") -> "Busy":
+        """Record that this thread is inside `call` on `device`; raises Stuck instead of stacking.
+
+        NVML calls are named as in the C API ("nvmlDeviceGetPowerUsage"); the prefix matters.
+        """
+        return Busy(self, call, device)
+
+    def enter(self, call: "Call") -> "None":
+        """Book a call, waiting for another thread's call on the device. Raises Stuck."""
+        with self._free:
+            while True:
+                self._check(call)
+                holder = self._held.get(call.device)
+                if holder is None or holder.thread == call.thread:
+                    break
+                now = self._clock()
+                wait_s = holder.since + self.deadline_s - now
+                if wait_s <= 0:
+                    self._refuse(call, "%s hangs in %s" % (call.device or "it", holder.call))
+                self._current[call.thread] = Call("wait for " + holder.call, "", now, call.thread)
+                self._free.wait(wait_s)
+            call.since = self._clock()
+            if holder is None:
+                self._held[call.device] = call
+            self._current[call.thread] = call
+
+    def leave(self, call: "Call") -> "None":
+        """The call has returned."""
+        with self._free:
+            if self._held.get(call.device) is call:
+                del self._held[call.device]
+            self.begin(call.thread)
+            self._answered.setdefault(call.thread, {})[call.device] = self._clock()
+            self._free.notify_all()
+
+    def tick(self, thread: "int") -> "None":
+        """This thread begins a tick: nothing has been refused to it or answered yet."""
+        self._refused.discard(thread)
+        self._answered[thread] = {}
+        self.begin(thread)
+
+    def answered(self, thread: "int") -> "dict[str, float]":
+        """When each device's last call of this thread's tick returned, in mono seconds."""
+        return self._answered.get(thread, {})
+
+    def refused(self, thread: "int") -> "bool":
+        """Whether a call of this thread was refused in this tick: its answer is not complete."""
+        return thread in self._refused
+
+    def begin(self, thread: "int") -> "None":
+        """This thread runs a probe's own code from now on."""
+        self._current[thread] = Call("", "", self._clock(), thread)
+
+    def end(self, thread: "int") -> "None":
+        """This thread is outside any probe."""
+        self._current.pop(thread, None)
+
+    def abandon(self, thread: "int") -> "None":
+        """Let every further call of this thread raise Stuck: another has taken its place."""
+        with self._free:
+            self._abandoned.add(thread)
+
+    def release(self, thread: "int") -> "None":
+        """The thread ends; its number may be used again."""
+        with self._free:
+            self._abandoned.discard(thread)
+            self._refused.discard(thread)
+            self._answered.pop(thread, None)
+            self.end(thread)
+
+    def current(self, thread: "int") -> "Call | None":
+        """What a thread does right now; `call` is "" in a probe's own code, None outside."""
+        return self._current.get(thread)
+
+    def holds(self, call: "Call") -> "bool":
+        """Whether a second call like this one would be refused rather than stacked."""
+        holder = self._held.get(call.device)
+        return holder is not None and holder.thread == call.thread
+
+    def stuck(self) -> "set[str]":
+        """Devices with a call past its deadline."""
+        with self._free:
+            return {device for device, call in self._held.items() if self._late(call)}
+
+    @property
+    def driver_stuck(self) -> "bool":
+        """Whether NVML calls are refused for now."""
+        with self._free:
+            return self._driver_stuck()
+
+    def _check(self, call: "Call") -> "None":
+        if call.thread in self._abandoned:
+            self._refuse(call, "this thread hung too long")
+        if not call.call.startswith("nvml"):
+            return
+        if self._held and self._driver_stuck():
+            self._refuse(call, "the NVIDIA driver does not answer")
+        if self._nvml_closed:
+            self._refuse(call, "NVML is closed")
+
+    def _refuse(self, call: "Call", why: "str") -> "None":
+        self._refused.add(call.thread)
+        self.begin(call.thread)
+        raise Stuck(why)
+
+    def _late(self, call: "Call") -> "bool":
+        return self._clock() - call.since >= self.deadline_s
+
+    def _driver_stuck(self) -> "bool":
+        late = [call for call in self._in_nvml() if self._late(call)]
+        return len(late) >= DRIVER_STUCK_DEVICES or any(not call.device for call in late)
+
+    def _in_nvml(self) -> "list[Call]":
+        return [call for call in self._held.values() if call.call.startswith("nvml")]
