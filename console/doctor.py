@@ -29,11 +29,12 @@ DESCRIPTORS_PER_NODE = 3
 
 
 class Line(Struct, frozen=True):
-    """One statement: it is fine, or what to do."""
+    """One statement: it is fine, or what to do; a note costs little and is no fault."""
 
     ok: bool
     what: str
     advice: str = ""
+    note: bool = False
 
 
 def run(request: Request) -> int:
@@ -44,7 +45,7 @@ def run(request: Request) -> int:
 
 
 def _text(line: Line) -> str:
-    mark = "ok  " if line.ok else "FIX "
+    mark = "note" if line.note else "ok  " if line.ok else "FIX "
     return f"{mark} {line.what}{': ' + line.advice if line.advice else ''}\n"
 
 
@@ -97,7 +98,8 @@ async def _cluster(request: Request) -> list[Line]:
         advice = f"does not know {', '.join(missing[:5])}: set scheduler_name" if missing else ""
         lines.append(Line(not missing, f"scheduler {name}: {len(found)} nodes", advice))
     if not any(node.scheduler for node in inventory.nodes):
-        lines.append(Line(False, "no scheduler", "set `scheduler: slurm` to see jobs and to drain"))
+        advice = "set `scheduler: slurm` in the inventory to see jobs and to drain"
+        lines.append(Line(True, "no scheduler", advice, note=True))
     return lines
 
 
@@ -117,6 +119,5 @@ def _ssh_keywords(inventory: Inventory) -> Iterable[Line]:
     from probes.ssh_config import SshConfig
 
     for place in SshConfig(inventory).ignored_keywords():
-        yield Line(
-            False, f"{place}: keyword {place.keyword}", "not supported here, though ssh honours it"
-        )
+        advice = "not used here, though ssh honours it"
+        yield Line(True, f"{place}: keyword {place.keyword}", advice, note=True)

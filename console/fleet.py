@@ -121,7 +121,7 @@ class Fleet:
         self.stream.append((self._sequence, at, what))
 
     def tick(self, now: float | None = None, budget_s: float = float("inf")) -> None:
-        """Judge what changed for about `budget_s` of CPU time; what is left waits for the next call.
+        """Judge what changed for about `budget_s` of CPU time; the rest waits for the next call.
 
         Urgent nodes first, then the comparison of peers, then the others in turn.
         """
@@ -187,9 +187,11 @@ class Fleet:
         """What the checks find; where one raises the node is unknown, and the others go on."""
         try:
             return judge(facts, self._peers[facts.node.role], self.rules, now)
-        except Exception as error:  # noqa: BLE001 - one node's answers must not cost all others
-            log.exception("%s could not be judged", facts.node.name)
-            return [unjudged(facts, error, self.rules, now)]
+        except Exception as error:
+            broken = unjudged(facts, error, self.rules, now)
+            if all(finding.rule != broken.rule for finding in self.findings[facts.node.name]):
+                log.exception("%s could not be judged", facts.node.name)
+            return [broken]
 
     def verdict(self, name: str) -> Severity:
         """The node's verdict; unknown until it was judged."""

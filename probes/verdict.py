@@ -34,9 +34,14 @@ def _off(facts: NodeFacts) -> bool:
 
 
 def _told(facts: NodeFacts) -> bool:
-    """Whether the node showed its GPUs, or said that it has none and should have none."""
-    if any(device for device, _ in facts.devices("gpu")):
-        return True
+    """Whether the node showed all its GPUs, or said that it has none and should have none.
+
+    A GPU that is listed without a reading was not shown.
+    """
+    shown = sum(1 for device, sample in facts.devices("gpu") if device and sample.values)
+    if shown:
+        counted = facts.value("inventory", "", "gpu_count")
+        return not isinstance(counted, int) or shown >= counted
     inventory = facts.get("inventory")
     if inventory is None:
         return False

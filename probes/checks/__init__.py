@@ -25,7 +25,10 @@ from probes.facts import NodeFacts
 from probes.rules import Rules
 from probes.verdict import verdict
 
-__all__ = ["CHECKS", "RULES", "Peers", "explain", "healed", "judge", "peers", "place", "unjudged", "verdict"]
+__all__ = [
+    "CHECKS", "RULES", "Peers", "explain", "healed", "judge", "peers", "place", "unjudged",
+    "verdict",
+]  # fmt: skip
 
 DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, host_log, nccl)
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)

@@ -228,9 +228,15 @@ def _bus(look: Look, node: Sample) -> Iterator[Finding]:
         if row.get("config_ok") is False:
             pci = str(row.get("pci", "?"))
             yield BUS_DEAD.finding(
-                look, f"{look.facts.gpu_label(pci)} at {pci} is on the bus list but dead",
+                look, f"{_at(look, pci)} is on the bus list but dead",
                 (f"{pci} config space reads ff",), device=pci, label=look.facts.gpu_label(pci),
             )  # fmt: skip
+
+
+def _at(look: Look, pci: str) -> str:
+    """As "GPU4 at 0000:9d:00.0"; the address once where the index is unknown."""
+    label = look.facts.gpu_label(pci)
+    return label if pci in label else f"{label} at {pci}"
 
 
 def _codes(look: Look) -> Iterator[Finding]:
@@ -253,10 +259,10 @@ def _code(look: Look, device: str, code: int, call: str) -> Finding:
     evidence = (f"{call} returned {code} ({known.name})",)
     if code == LOST:
         readable = sum(1 for _, s in look.facts.devices("gpu") if "nvml_rc" not in s.values)
-        say = f"{label} at {device} is lost (NVML {code}); {readable} others are readable"
+        say = f"{_at(look, device)} is lost (NVML {code}); {readable} others are readable"
         return LOST_RULE.finding(look, say, evidence, device=device, label=label, value=code)
     if code == RESET_REQUIRED:
-        say = f"{label} at {device} asks for a reset"
+        say = f"{_at(look, device)} asks for a reset"
         return RESET.finding(look, say, evidence, device=device, label=label, value=code)
     severity = Severity.CRITICAL if code == CORRUPTED_INFOROM else Severity.WARN
     action = Action.REPLACE if code == CORRUPTED_INFOROM else Action.WATCH

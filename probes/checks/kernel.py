@@ -104,7 +104,10 @@ MLX5_WORDS = {
     "command_timeout": ("adapter command timed out", Severity.CRITICAL),
     "health_compromised": ("adapter health compromised", Severity.CRITICAL),
     "link_down": ("link went down", Severity.WARN),
+    "cable_unplugged": ("cable unplugged", Severity.INFO),
+    "insufficient_power": ("asks for more than its slot's power", Severity.INFO),
 }
+"""Unplugged may be meant so; the power note is common at boot: information when alone."""
 MINUTE_S = 60.0
 
 
@@ -180,7 +183,7 @@ def _mismatch(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
 
 
 def _mlx5(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
-    """Faults and flaps; ACCESS_REG noise, power notes at boot and unplugged spares are not."""
+    """Faults and flaps; ACCESS_REG lines are the noise of counter readers."""
     found: dict[tuple[str, str], list[KernelEvent]] = {}
     for event in events:
         what = event.facts.get("what")
@@ -191,11 +194,29 @@ def _mlx5(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
         name = next((str(e.facts["dev"]) for e in same if "dev" in e.facts), pci)
         times = f" {len(same)} times" if len(same) > 1 else ""
         finding = MLX5.finding(
-            look, f"{name}: {word}{times}{kernel_events.ago(look, same[-1])}",
+            look, f"{name}: {word}{times}{_more(events, same[-1])}"
+            f"{kernel_events.ago(look, same[-1])}",
             kernel_events.texts(same), device=f"{pci} {what}", label=name, severity=severity,
             action=Action.DRAIN if severity is Severity.CRITICAL else None,
         )  # fmt: skip
         yield kernel_events.aged(look, finding, same[-1])
+
+
+def _more(events: list[KernelEvent], last: KernelEvent) -> str:
+    """How long the link was down, or how much power the slot gives, as far as the log tells."""
+    if "watt" in last.facts:
+        return f" ({last.facts['watt']} W)"
+    if last.facts.get("what") != "link_down" or last.mono is None:
+        return ""
+    up = (
+        event.mono - last.mono
+        for event in events
+        if event.pci == last.pci and event.facts.get("what") == "link_active"
+        and event.facts.get("port") == last.facts.get("port")
+        and event.mono is not None and event.mono >= last.mono
+    )  # fmt: skip
+    down_s = min(up, default=None)
+    return "" if down_s is None else f" for {down_s:.0f} s"
 
 
 def _aer(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:

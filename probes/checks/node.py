@@ -157,7 +157,8 @@ def check(look: Look) -> Iterator[Finding]:
     stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
     if stuck > 0:
         yield DSTATE.finding(
-            look, f"{stuck} processes hang inside the NVIDIA driver",
+            look,
+            f"{stuck} process{'es hang' if stuck > 1 else ' hangs'} inside the NVIDIA driver",
             (f"{stuck} in D state inside the driver",), value=stuck,
         )  # fmt: skip
 

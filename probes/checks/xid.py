@@ -229,13 +229,19 @@ def _judged(burst: Burst, meaning: XidMeaning | None) -> _Judged:
 def _by_text(burst: Burst, meaning: XidMeaning | None) -> _Judged:
     root = burst.root
     if meaning is None:
-        return _Judged(Severity.WARN, Action.WATCH, XID.next_step, "not in the catalogue")
+        next_step = XID.next_step.replace("CODE", str(root.code))
+        return _Judged(Severity.WARN, Action.WATCH, next_step, "not in the catalogue")
     if root.code == ADVICE and root.facts.get("recovery") == 0:
         return _Judged(Severity.INFO, Action.WATCH, "nothing", "the driver asks for nothing")
     if root.code == REMAP_FAILED and not _failed(root):
         return _Judged(
             Severity.WARN, Action.RESET_GPU, "reset the GPU when its work is done",
             "row is already pending remapping",
+        )  # fmt: skip
+    if root.code == REMAP_FAILED and root.facts.get("remap") == "spare_rows_exhausted":
+        return _Judged(
+            Severity.CRITICAL, Action.REPLACE, "drain; RMA once the remapper says Failure: Yes",
+            "no spare rows are left",
         )  # fmt: skip
     if root.code == CONTAINED and any(map(_failed, burst.events)):
         return _Judged(

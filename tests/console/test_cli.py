@@ -47,6 +47,10 @@ def test_parsing_imports_no_heavy_library(arguments: list[str]) -> None:
     [
         (["--no-such-option"], "--no-such-option"),
         (["--timeout", "soon", "--json"], "soon"),
+        (["--timeout", "nan", "--json"], "nan is not a number"),
+        (["--window", "NaN", "--json"], "not a number"),
+        (["test", "gpu1", "--limit", "nan"], "not a number"),
+        (["replay", "no-such-file", "--speed", "nan"], "not a number"),
         (["drain", "gpu1"], "--reason"),
         (["--json", "--fail-on", "never"], "never"),
         (["no-such-command"], "no-such-command"),
@@ -72,6 +76,22 @@ def test_a_recording_with_a_bad_line_is_named_with_its_line(tmp_path: Path) -> N
     done = gpuconsole("replay", "--json", str(file))
     assert done.returncode == 64
     assert f"{file}:2" in done.stderr
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_streams_are_no_fault_of_ours(closed: str) -> None:
+    command = f'"$0" -m console.cli inventory -w gpu1 {closed}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], capture_output=True, timeout=60, check=False
+    )
+    assert done.returncode == 0
+    assert done.stderr == b""
+
+
+def test_a_message_cannot_drive_the_terminal(tmp_path: Path) -> None:
+    done = gpuconsole("-i", f"{tmp_path}/\x1b]0;x\x07\x1b[31mname\nline", "inventory")
+    assert done.returncode == 64
+    assert done.stderr.rstrip("\n").isprintable()
 
 
 def test_help_names_every_command() -> None:

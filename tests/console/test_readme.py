@@ -5,8 +5,11 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
+
 from console.cli import cli
 from console.tui.commands import COMMANDS
+from inventory.hosts import load
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -46,3 +49,10 @@ def test_every_option_the_readme_names_exists() -> None:
         known |= {name for parameter in command.params for name in parameter.opts}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", README)) - {"--version"}
     assert named <= known
+
+
+@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+def test_every_inventory_shown_is_one(block: str, tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text(block)
+    assert len(load(path).nodes) in (64, 68)

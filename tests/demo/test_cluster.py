@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
@@ -369,6 +370,24 @@ def test_strangers_are_not_removed(tmp_path: Path) -> None:
     assert scratch.remove_stale(tmp_path) == [old]
     assert target.is_dir()
     assert young.is_dir()
+
+
+def test_a_lock_is_never_there_without_being_held(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A demo that starts at the same moment must not take this directory for a leftover."""
+    flock, seen = fcntl.flock, []
+
+    def locking(descriptor: int, how: int) -> None:
+        if how == fcntl.LOCK_EX:
+            seen.append(scratch.remove_stale(tmp_path))
+        flock(descriptor, how)
+
+    monkeypatch.setattr(fcntl, "flock", locking)
+    with scratch.scratch(tmp_path) as path:
+        assert path.is_dir()
+        assert scratch.remove_stale(tmp_path) == []
+    assert seen == [[]]
 
 
 def test_programs_are_not_put_where_they_cannot_start(

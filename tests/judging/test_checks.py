@@ -289,6 +289,14 @@ def test_a_port_that_is_down_here_and_active_on_the_peers() -> None:
     assert "3 of 4" in down.evidence[0]
 
 
+def test_a_kernel_log_without_any_answer_is_said() -> None:
+    node = Built()
+    del node.facts.latest["kernel_log", ""]
+    silent = by_rule(findings(node))["kernel_log.unreadable"]
+    assert silent.severity is Severity.INFO
+    assert silent.say.startswith("not checked: Xids")
+
+
 def test_a_port_below_the_peers_rate() -> None:
     node = Built()
     node.change("infiniband", IB[2], rate_gbps=200.0, rate_text="200 Gb/sec (4X HDR)")
@@ -408,11 +416,6 @@ def pcie_cards(node: Built) -> None:
         node.put("nvlink", slot, **nvlink(12, **{f"link{n}_up": False for n in range(12)}))
 
 
-def twelve_of_eighteen(node: Built) -> None:
-    for slot in SLOTS:
-        node.change("nvlink", slot, **{f"link{n}_up": False for n in range(12, 18)})
-
-
 def management(node: Built) -> None:
     node.put("infiniband", "mlx5_8/1", state=1, state_text="DOWN", phys_state=3, rate_gbps=25.0,
              link_layer="Ethernet", is_vf=False, default_route=True,
@@ -451,7 +454,7 @@ def reboot_resets_counters(node: Built) -> None:
 
 @pytest.mark.parametrize(
     "trap",
-    [idle, mig, pcie_cards, twelve_of_eighteen, management, unused_vf, roce_without_lid,
+    [idle, mig, pcie_cards, management, unused_vf, roce_without_lid,
      no_counters, congestion, power_cap, reboot_resets_counters],
 )  # fmt: skip
 def test_traps_are_not_findings(trap: Callable[[Built], None]) -> None:
@@ -470,6 +473,138 @@ def test_a_port_down_on_all_nodes_is_probably_not_cabled() -> None:
     assert found["ib.unused"].severity is Severity.INFO
     assert "ib.down" not in found
     assert "ib.rate" not in found
+
+
+def test_links_that_are_down_on_all_nodes_are_so_by_design() -> None:
+    nodes = fleet(4)
+    for node in nodes:
+        for slot in SLOTS:
+            node.change("nvlink", slot, **{f"link{n}_up": False for n in range(12, 18)})
+    assert notable(nodes[0], nodes[1:]) == set()
+
+
+def test_a_link_down_on_every_gpu_of_one_node_is_seen_by_its_peers() -> None:
+    node = Built()
+    for slot in SLOTS:
+        node.change("nvlink", slot, link3_up=False, link3_mbps=0)
+    found = [f for f in findings(node) if f.severity in NOTABLE]
+    assert {f.rule for f in found} == {"nvlink.down"}
+    assert len(found) == 8
+    assert "NVLink 3 down, 17 of 18 up" in found[0].say
+    assert "peers have 18" in found[0].evidence[0]
+
+
+def test_peers_of_another_product_do_not_accuse() -> None:
+    node = Built()
+    node.inventory(device_id="20b2")  # A100: 12 links
+    for slot in SLOTS:
+        node.put("nvlink", slot, **nvlink(12, 25781))
+    assert notable(node) == set()
+
+
+def test_a_link_that_is_down_is_not_also_slow() -> None:
+    node = Built()
+    node.change("nvlink", SLOTS[3], link11_up=False, link11_mbps=0)
+    assert notable(node) == {"nvlink.down"}
+
+
+@pytest.mark.parametrize(("alone", "whose"), [(False, "most peers"), (True, "hardware.yaml")])
+def test_links_that_are_all_slow_are_below_peers_or_catalogue(alone: bool, whose: str) -> None:
+    node = Built()
+    for slot in SLOTS:
+        node.put("nvlink", slot, **nvlink(18, 19922))
+    slow = by_rule(findings(node, [] if alone else None))["nvlink.slow"]
+    assert "all 18 active links at 19.92 GB/s" in slow.say
+    assert whose in slow.say
+
+
+def test_link_states_that_cannot_be_read_are_said() -> None:
+    node = Built()
+    node.drop("nvlink", SLOTS[3], *(f"link{n}_up" for n in range(18)))
+    found = by_rule(findings(node))
+    assert found["nvlink.unreadable"].severity is Severity.INFO
+    assert "GPU3" in found["nvlink.unreadable"].say
+    assert "nvlink.down" not in found
+
+
+def without(node: Built, *ports: str) -> None:
+    for port in ports:
+        node.put("infiniband", port, gone=True)
+
+
+def at_places(nodes: list[Built]) -> None:
+    for node in nodes:
+        for number, port in enumerate(IB):
+            node.change("infiniband", port, pci=f"0000:a{number}:00.0")
+
+
+def test_an_adapter_that_vanished_is_named() -> None:
+    nodes = fleet(4)
+    at_places(nodes)
+    without(nodes[0], IB[5])
+    found = [f for f in findings(nodes[0], nodes[1:]) if f.rule == "ib.missing"]
+    assert [(f.severity, f.device) for f in found] == [(Severity.CRITICAL, IB[5])]
+    assert "3 of 3 peers" in found[0].say
+    assert "0000:a5:00.0" in found[0].say
+
+
+def test_an_adapter_missing_since_boot_is_told_by_its_address() -> None:
+    nodes = fleet(4)
+    at_places(nodes)
+    without(nodes[0], IB[7])  # mlx5_2 is gone, and the later names moved down
+    for number, port in enumerate(IB[2:7]):
+        nodes[0].change("infiniband", port, pci=f"0000:a{number + 3}:00.0")
+    found = [f.device for f in findings(nodes[0], nodes[1:]) if f.rule == "ib.missing"]
+    assert found == [IB[2]]
+
+
+def test_all_adapters_gone_is_not_silence() -> None:
+    node = Built()
+    without(node, *IB)
+    assert sum(f.rule == "ib.missing" for f in findings(node)) == len(IB)
+
+
+def test_fewer_ports_count_where_names_differ() -> None:
+    nodes = fleet(5)
+    for number, node in enumerate(nodes):
+        without(node, *IB)
+        for port in range(7 if number == 0 else 8):
+            node.put("infiniband", f"ibp{number}s{port}/1", state=4, phys_state=5)
+    missing = by_rule(findings(nodes[0], nodes[1:]))["ib.missing"]
+    assert missing.say == "7 of 8 RDMA ports are there"
+    assert "ib.missing" not in notable(nodes[1], [nodes[0], *nodes[2:]])
+
+
+@pytest.mark.parametrize("case", ["few nodes", "mixed hardware", "not asked yet"])
+def test_a_port_is_not_missed_without_clear_peers(case: str) -> None:
+    nodes = fleet(2 if case == "few nodes" else 5)
+    if case == "not asked yet":
+        for key in [key for key in nodes[0].facts.latest if key[0] == "infiniband"]:
+            del nodes[0].facts.latest[key]
+    else:
+        without(nodes[0], IB[5])
+    if case == "mixed hardware":
+        without(nodes[1], IB[5])
+    assert "ib.missing" not in notable(nodes[0], nodes[1:])
+
+
+def test_the_last_drop_before_a_full_counter_is_known() -> None:
+    node = Built()
+    node.change("infiniband", IB[0], link_downed=254)
+    node.facts.rates.clear()
+    node.change("infiniband", IB[0], after_s=30.0, link_downed=255)
+    found = by_rule(findings(node))
+    assert found["ib.link_downed"].severity is Severity.CRITICAL
+    assert "or more" in found["ib.link_downed"].say
+    assert "ib.saturated" in found
+
+
+@pytest.mark.parametrize("spent_s", [3600.0, -5.0])
+def test_time_since_the_driver_was_loaded_is_no_share(spent_s: float) -> None:
+    node = Built()
+    node.change("gpu", SLOTS[5], after_s=2.0, thermal_hw_ns=int(1e12))
+    node.change("gpu", SLOTS[5], after_s=2.0, thermal_hw_ns=int(1e12 + spent_s * 1e9))
+    assert "thermal.hw_slowdown" not in by_rule(findings(node))
 
 
 def test_all_links_down_on_an_sxm_board_is_a_dead_fabric() -> None:

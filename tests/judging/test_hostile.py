@@ -37,6 +37,7 @@ EXTRA = {
 }
 NAMES = {name: sorted({*probe.metrics, *EXTRA.get(name, ())}) for name, probe in PROBES.items()}
 NAMES |= {name: sorted(EXTRA[name]) for name in ("hello", "nccl")}
+OTHERS = fleet(4)[1:]
 DEVICES = ("", SLOTS[0], SLOTS[1], IB[0], "summary", "index:3", "x" * 300)
 LINES = (
     "NVRM: Xid (PCI:0000:1b:00): 154, GPU recovery action changed from 0x0 (None) to 0x{} (X)",
@@ -72,21 +73,19 @@ def line() -> st.SearchStrategy[str]:
     return st.builds(lambda form, words: form.format(*words)[:500], shape, fill)
 
 
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.lists(samples(), min_size=1, max_size=12))
 @example(
     [Sample(node="gpu001", probe="nvlink", device=SLOTS[0], at=NOW, values={"linkX_up": True})]
 )
-@example(
-    [Sample(node="gpu001", probe="nvlink", device=SLOTS[0], at=NOW, values={"link1_mbps": 0})]
-)
+@example([Sample(node="gpu001", probe="nvlink", device=SLOTS[0], at=NOW, values={"link1_mbps": 0})])
 @example([Sample(node="gpu001", probe="gpu", device=SLOTS[0], at=NOW,
                  values={"reasons": "0x40", "thermal_margin_c": float("nan")})])  # fmt: skip
 def test_judging_never_raises_and_its_findings_can_be_written(sent: list[Sample]) -> None:
-    node, others = Built(), fleet(4)[1:]
+    node = Built()
     for sample in sent:
         node.facts.apply(sample)
-    everyone = [built.facts for built in (node, *others)]
+    everyone = [built.facts for built in (node, *OTHERS)]
     found = judge(node.facts, peers(everyone)["compute"], RULES, NOW)
     found += compare(everyone, RULES, NOW)
     after = Ledger(RULES).update("gpu001", found, NOW, "b1")

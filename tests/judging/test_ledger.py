@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
 
+from probes.checks import RULES as REGISTRY
+from probes.checks import healed
+from probes.checks.healed import PROOFS
 from probes.event import Finding, Severity
 from probes.ledger import Ledger
 from probes.rules import load_rules
+from tests.judging.build import NOW, RULES, SLOTS, Built, findings
 
 GPU = "0000:1b:00.0"
 
@@ -177,6 +182,103 @@ def test_what_survives_a_reboot_begins_anew() -> None:
     watch.boot = "boot-2"
     (anew,) = watch.look(hard())
     assert (anew.since, anew.count, anew.latched) == (1020, 1, False)
+
+
+class Reset:
+    """A node whose fault comes, goes by a reset, and is judged at each step."""
+
+    def __init__(self) -> None:
+        self.node = Built()
+        self.ledger = Ledger(RULES)
+        self.now = NOW
+
+    def put(self, probe: str, device: str, **values: Any) -> None:
+        self.now += 1
+        self.node.at = self.now
+        before = self.node.facts.get(probe, device)
+        self.node.put(probe, device, **{**(before.values if before else {}), **values})
+
+    def look(self, rule: str) -> Finding | None:
+        facts = self.node.facts
+        found = [f for f in findings(self.node) if f.rule == rule]
+        self.now += 1
+        after = self.ledger.update("gpu001", found, self.now, "b1", partial(healed, facts))
+        return next(iter(after), None)
+
+    def passes(self, rule: str, number: int = 4) -> list[str]:
+        """Why findings ended within so many passes."""
+        for _ in range(number):
+            self.look(rule)
+        return [ended.why for ended in self.ledger.take_ended()]
+
+
+@pytest.mark.parametrize(
+    ("rule", "fault", "healthy"),
+    [
+        ("remap.pending", {"remap_pending": True, "remap_uncorrectable": 1},
+         {"remap_pending": False}),
+        ("ecc.uncorrected", {"ecc_uncorrected_volatile": 3}, {"ecc_uncorrected_volatile": 0}),
+        ("gpu.recovery_action", {"recovery_action": 1}, {"recovery_action": 0}),
+    ],
+)  # fmt: skip
+def test_a_reset_clears_what_its_own_reading_shows(
+    rule: str, fault: dict[str, Any], healthy: dict[str, Any]
+) -> None:
+    reset = Reset()
+    reset.put("ecc", SLOTS[2], **fault)
+    assert reset.look(rule) is not None
+    reset.put("ecc", SLOTS[2], **healthy)
+    kept = [reset.look(rule) for _ in range(2)]
+    assert all(finding is not None and finding.latched for finding in kept)
+    assert reset.passes(rule, 1) == ["reset"]
+
+
+def test_a_flag_that_can_no_longer_be_read_proves_no_reset() -> None:
+    reset = Reset()
+    reset.put("ecc", SLOTS[2], remap_pending=True)
+    reset.look("remap.pending")
+    reset.node.drop("ecc", SLOTS[2], "remap_pending")
+    assert reset.passes("remap.pending") == []
+    latched = reset.look("remap.pending")
+    assert latched is not None
+    assert latched.latched
+
+
+@pytest.mark.parametrize(("uuid", "ends"), [("GPU-a", ["reset"]), ("GPU-b", [])])
+def test_a_lost_gpu_is_back_when_the_same_card_answers(uuid: str, ends: list[str]) -> None:
+    reset = Reset()
+    reset.put("inventory", SLOTS[2], uuid="GPU-a")
+    reset.put("gpu", SLOTS[2], nvml_rc=15, nvml_call="x")
+    assert reset.look("gpu.lost") is not None
+    reset.node.drop("gpu", SLOTS[2], "nvml_rc", "nvml_call")
+    reset.put("gpu", SLOTS[2])
+    assert reset.passes("gpu.lost") == []  # the inventory is from before
+    reset.put("inventory", SLOTS[2], uuid=uuid)
+    assert reset.passes("gpu.lost") == ends
+
+
+def test_the_kernel_logs_word_outlives_a_reset() -> None:
+    reset = Reset()
+    reset.node.kernel("NVRM: Xid (PCI:0000:52:00): 119, pid=1, name=x, Timeout after 6s")
+    assert reset.look("xid.119") is not None
+    reset.node.facts.kernel.clear()
+    reset.put("gpu", SLOTS[2])
+    assert reset.passes("xid.119", 6) == []
+
+
+def test_every_rule_that_a_reset_clears_has_a_proof_and_latches() -> None:
+    declared = {rule.id for rule in REGISTRY if rule.clears == "reset"}
+    assert declared == set(PROOFS)
+    assert all(rule.hard for rule in REGISTRY if rule.clears == "reset")
+
+
+def test_a_pass_that_could_not_judge_clears_nothing() -> None:
+    watch = Watch()
+    watch.look(soft())
+    watch.look(soft())
+    broken = Finding(rule="internal.judge", severity=Severity.UNKNOWN, node="n1", say="ValueError")
+    for _ in range(5):
+        assert set(watch.rules(broken)) == {"nvlink.slow", "internal.judge"}
 
 
 def test_unknown_boot_id_is_not_a_reboot() -> None:

@@ -101,6 +101,24 @@ def test_no_gpus_where_the_site_expects_some_is_not_ok() -> None:
     assert verdict(known, [], NOW) is Severity.UNKNOWN
 
 
+@pytest.mark.parametrize(
+    ("counted", "readings", "expected"),
+    [
+        (1, [{}], Severity.UNKNOWN),
+        (8, [{"temp_c": 40}], Severity.UNKNOWN),
+        (2, [{"temp_c": 40}, {}], Severity.UNKNOWN),
+        (2, [{"temp_c": 40}, {"temp_c": 41}], Severity.OK),
+    ],
+)
+def test_a_gpu_that_was_not_read_is_not_ok(
+    counted: int, readings: list[dict[str, Scalar]], expected: Severity
+) -> None:
+    known = put(facts(), "inventory", {"gpu_count": counted, "pci_gpu_count": counted})
+    for index, values in enumerate(readings):
+        put(known, "gpu", values, f"0000:{index:02x}:00.0")
+    assert verdict(known, [], NOW) is expected
+
+
 def test_only_host_readings_are_not_ok() -> None:
     assert verdict(put(facts(), "host", {"load1": 0.1}), [], NOW) is Severity.UNKNOWN
 

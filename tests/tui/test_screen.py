@@ -72,6 +72,20 @@ async def test_cursor_goes_to_the_nearest_node_when_its_own_is_filtered_out(
         assert len(grid.order) == 64
 
 
+async def test_no_key_acts_on_a_node_that_the_filter_hides(console: Opener) -> None:
+    """Nothing is shown: nothing is under the cursor, and it returns with its node."""
+    async with console() as c:
+        screen = fleet_screen(c)
+        await c.type(":open gpu033")
+        await c.press("enter", "escape", "slash", "tilde", "enter")
+        assert screen.grid.order == []
+        await c.press("ctrl+@", "space", "asterisk", "a", "D", "T", "enter")
+        assert c.app.screen_stack == [screen]
+        assert screen.roster.marked == set()
+        await c.press("escape")
+        assert screen.grid.cursor == "gpu033"
+
+
 async def test_marks_survive_sort_filter_and_updates(console: Opener) -> None:
     """Marks belong to names."""
     async with console() as c:

@@ -85,6 +85,9 @@ class ActingScreen(Screen[None]):
         from console.tui.screens.ask import Ask
 
         names, engine = self.chosen(), self.console_app.engine
+        if not names:
+            self.notify("no node is chosen", severity="warning")
+            return
         refusal = getattr(engine, "test_refusal", None)
         refused = {n: why for n in names if refusal is not None and (why := refusal(n))}
         willing = [name for name in names if name not in refused]

@@ -57,6 +57,8 @@ class Grid(ScrollView, can_focus=True):
         self.order: list[str] = []
         self.cursor: str | None = None
         self.touched = False
+        self._left: str | None = None
+        """Where the cursor was when the last node went out of sight."""
         self._columns_for = columns
         self._rows = rows
         self._columns: list[Column] = []
@@ -94,7 +96,11 @@ class Grid(ScrollView, can_focus=True):
 
     def _keep_cursor(self, order: list[str]) -> None:
         if not order:
+            # Nothing may be done to a node that nobody sees.
+            self._left, self.cursor = self.cursor or self._left, None
             return
+        if self.cursor is None and self._left in set(order):
+            self.cursor = self._left
         if not self.touched or self.cursor is None:
             self.cursor = order[0]
         elif self.cursor not in set(order):
