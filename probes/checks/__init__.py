@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from probes import straggler
-from probes.checks import explain as _explain
 from probes.checks import (
+    efa,
     gpu,
     host_log,
     infiniband,
@@ -17,6 +17,7 @@ from probes.checks import (
     thermal,
     xid,
 )
+from probes.checks import explain as _explain
 from probes.checks.healed import healed
 from probes.checks.rule import Check, Look, Rule
 from probes.event import Finding
@@ -30,7 +31,7 @@ __all__ = [
     "verdict",
 ]  # fmt: skip
 
-DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, host_log, nccl)
+DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, efa, host_log, nccl)
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
 RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rule in domain.RULES)
 """The one registration; `gpuconsole explain` and the tests read it."""

@@ -85,7 +85,8 @@ def follow(ctx: "Context", emit: "Emit") -> "None":
     pause = threading.Event()
     with readers.opened(ctx, source, follow=True) as log:
         lost, first = 0, True
-        while log.wait():
+        # An open device answers at once even when it holds nothing: that too is an answer.
+        while (first and source == "kmsg") or log.wait():
             recent = Recent()
             for line in log.lines():
                 recent.add(line)

@@ -15,6 +15,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
 
+TEXT_BYTES = 256
+"""Room for what a rank says of itself."""
 FLOAT_BYTES = 4
 
 HEADER = """#
@@ -83,14 +85,25 @@ def measure(
 def introduce(torch: "Any", distributed: "Any", device: "Any", backend: "str") -> "None":
     """The lines before the table: versions and who takes part."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    me = (os.getpid(), socket.gethostname(), device.index or 0, name)
-    everyone: "list[Any]" = [None] * distributed.get_world_size()
-    distributed.all_gather_object(everyone, me)
+    me = "Pid %6d on %s device %2d [0000:00:00] %s" % (
+        os.getpid(), socket.gethostname(), device.index or 0, name,
+    )  # fmt: skip
+    everyone = gathered(torch, distributed, device, me)
     if distributed.get_rank() == 0:
         say("# engine torch-%s torch %s" % (backend, torch.__version__))
         for rank, one in enumerate(everyone):
-            say("#  Rank %2d Group  0 Pid %6d on %s device %2d [0000:00:00] %s" % ((rank,) + one))
+            say("#  Rank %2d Group  0 %s" % (rank, one))
         say(HEADER)
+
+
+def gathered(torch: "Any", distributed: "Any", device: "Any", text: "str") -> "list[str]":
+    """Each rank's text, in rank order; as tensors, because all_gather_object needs NumPy."""
+    data = text.encode("utf-8", "replace")[:TEXT_BYTES]
+    padded = data + b"\0" * (TEXT_BYTES - len(data))
+    mine = torch.tensor(list(padded), dtype=torch.uint8, device=device)
+    everyone = [torch.zeros_like(mine) for _ in range(distributed.get_world_size())]
+    distributed.all_gather(everyone, mine)
+    return [bytes(one.tolist()).rstrip(b"\0").decode("utf-8", "replace") for one in everyone]
 
 
 def one_size(

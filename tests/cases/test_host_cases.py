@@ -34,7 +34,7 @@ def test_a_dead_card_on_the_bus_list(tmp_path: Path) -> None:
     with machine.session() as session:
         answer = session.ask(op="collect", probe="inventory")
     node = Built()
-    for (probe, device) in list(node.facts.latest):
+    for probe, device in list(node.facts.latest):
         if device.startswith("0000:") and device not in answer["devices"]:
             node.facts.latest.pop((probe, device))
     for device, values in answer["devices"].items():

@@ -72,3 +72,33 @@ def test_growing_time_outs_name_the_one_adapter(tmp_path: Path) -> None:
     assert only.device == "rdmap79s0/1"
     assert only.action is Action.WATCH
     assert "peers" in only.next_step
+
+
+@pytest.mark.parametrize("peers", [0, 3])
+def test_totals_since_boot_name_the_adapter_that_stands_out(tmp_path: Path, peers: int) -> None:
+    tree(tmp_path, RATES)
+    grade, found = ib_findings(collect(tmp_path), peers)
+    assert grade is severity(RATES)
+    (only,) = found
+    assert only.device == "rdmap79s0/1"
+    for number in demand(RATES)["facts"]["rdmap79s0"].values():
+        assert str(number) in only.say
+    assert "3 other adapters are clean" in only.say
+    assert "second sample" in only.next_step
+
+
+def test_totals_that_do_not_grow_become_history(tmp_path: Path) -> None:
+    tree(tmp_path, RATES)
+    node = node_with(collect(tmp_path))
+    node.change("infiniband", "rdmap79s0/1", 1.0)
+    assert judged(node, others=[])[0] is Severity.WARN, "a pass's two samples are too close"
+    node.change("infiniband", "rdmap79s0/1", 30.0)
+    assert judged(node, others=[])[0] is Severity.INFO
+
+
+def test_errors_on_every_adapter_accuse_none(tmp_path: Path) -> None:
+    tree(tmp_path, RATES)
+    ports = collect(tmp_path)
+    for values in ports.values():
+        values["retrans_timeout_events"] = 5
+    assert ib_findings(ports, 0)[0] is Severity.OK

@@ -30,7 +30,7 @@ def answers(machine: Machine) -> Answers:
 
 def put(node: Built, said: Answers) -> None:
     for probe, answer in said.items():
-        for (known, device) in list(node.facts.latest):
+        for known, device in list(node.facts.latest):
             if known == probe and device and device not in answer["devices"]:
                 node.put(probe, device, gone=True)
         for device, values in answer["devices"].items():

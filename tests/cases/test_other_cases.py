@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_mixed_lines_are_expanded_in_an_inventory(tmp_path: Path) -> None:
 def summary(name: str) -> Built:
     """A healthy node whose test ended with this table, as the agent sends it."""
     table = nccl_table.parse(text(name))
-    values: dict[str, object] = {"id": "t", "ok": bool(table.rows), "engine": "nccl-tests"}
+    values: dict[str, Any] = {"id": "t", "ok": bool(table.rows), "engine": "nccl-tests"}
     if table.ranks is not None:
         values["ranks"] = table.ranks
     if table.busbw_means_something:
@@ -126,5 +127,6 @@ def test_the_largest_size_is_judged_not_the_average() -> None:
     slow = text("nccl-tests-small-avg-misleads").replace("478.30", "120.30").replace("462", "118")
     table = nccl_table.parse(slow)
     node = Built()
-    node.put("nccl", "summary", engine="nccl-tests", ranks=8, **nccl.bandwidths(table))
+    best: dict[str, Any] = nccl.bandwidths(table)
+    node.put("nccl", "summary", engine="nccl-tests", ranks=8, **best)
     assert [f.rule for f in judged(node)[1]] == ["nccl.busbw"]

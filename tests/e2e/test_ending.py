@@ -141,15 +141,22 @@ class Terminal:
 
     def expect(self, text: str) -> None:
         """Read until it shows this."""
+        self._read(lambda: text in self.shown)
+        assert text in self.shown
+
+    def _read(self, enough: Callable[[], bool]) -> None:
+        """Read until that holds or the terminal is left; AssertionError at the deadline."""
         deadline = time.monotonic() + 30
-        while text not in self.shown:
+        while not enough():
             assert time.monotonic() < deadline, self.shown
             if select.select([self.fd], [], [], 0.2)[0]:
                 try:
-                    self.shown += os.read(self.fd, 4096).decode(errors="replace")
+                    data = os.read(self.fd, 4096)
                 except OSError:
-                    break
-        assert text in self.shown
+                    return
+                if not data:
+                    return
+                self.shown += data.decode(errors="replace")
 
     def type(self, text: str) -> None:
         """Press keys."""
@@ -157,9 +164,7 @@ class Terminal:
 
     def finish(self) -> int:
         """Read to the end; the exit status, negative for a signal."""
-        with contextlib.suppress(OSError):
-            while data := os.read(self.fd, 4096):
-                self.shown += data.decode(errors="replace")
+        self._read(lambda: False)
         return os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
 
 

@@ -47,6 +47,17 @@ def test_recent_lines_then_new_ones(node_python: str, kmsg: Path, tmp_path: Path
         ]
 
 
+def test_an_empty_log_is_an_answer_too(kmsg: Path, tmp_path: Path) -> None:
+    """Else a node whose log was cleared would look for ever as one that was not checked."""
+    kmsg.write_text("")
+    with AgentProcess(config("kernel_log", root=str(tmp_path))) as agent:
+        first = agent.wait_for(sample("kernel_log"))
+        assert (first.get("r", []), first["d"][""]["readable"]) == ([], True)
+        add(kmsg, f"3,1,1000000,-;{XID}\n")
+        rows = agent.wait_for(sample("kernel_log"), after=len(agent.frames))["r"]
+        assert [row["text"] for row in rows] == [XID]
+
+
 def test_half_lines_wait_and_a_new_file_is_read_from_its_start(kmsg: Path, tmp_path: Path) -> None:
     with AgentProcess(config("kernel_log", root=str(tmp_path))) as agent:
         agent.wait_for(sample("kernel_log"))

@@ -76,14 +76,13 @@ async def test_no_key_acts_on_a_node_that_the_filter_hides(console: Opener) -> N
     """Nothing is shown: nothing is under the cursor, and it returns with its node."""
     async with console() as c:
         screen = fleet_screen(c)
-        await c.type(":open gpu033")
-        await c.press("enter", "escape", "slash", "tilde", "enter")
+        await c.press("G", "slash", "tilde", "enter")
         assert screen.grid.order == []
         await c.press("ctrl+@", "space", "asterisk", "a", "D", "T", "enter")
         assert c.app.screen_stack == [screen]
         assert screen.roster.marked == set()
         await c.press("escape")
-        assert screen.grid.cursor == "gpu033"
+        assert screen.grid.cursor == "gpu064"
 
 
 async def test_marks_survive_sort_filter_and_updates(console: Opener) -> None:

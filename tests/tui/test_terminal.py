@@ -46,6 +46,9 @@ class Child:
         self._reading = threading.Event()
         self._reading.set()
         self._closed = False
+        # select() refuses descriptors above 1023, which a long test run may reach.
+        self._poll = select.poll()
+        self._poll.register(self.master, select.POLLIN)
         self._thread = threading.Thread(target=self._drain, daemon=True)
         self._thread.start()
 
@@ -53,7 +56,7 @@ class Child:
         while not self._closed:
             if not self._reading.wait(0.05):
                 continue
-            if select.select([self.master], [], [], 0.05)[0]:
+            if self._poll.poll(50):
                 try:
                     self.seen += os.read(self.master, 65536)
                 except OSError:
