@@ -190,7 +190,9 @@ class Stdout:
             self._give_up()
         except OSError as error:
             self._give_up()
-            raise ConsoleError(f"stdout: {error.strerror}; what was written is cut short") from error
+            raise ConsoleError(
+                f"stdout: {error.strerror}; what was written is cut short"
+            ) from error
 
     def _give_up(self) -> None:
         self.closed = True

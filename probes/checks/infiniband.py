@@ -18,6 +18,11 @@ from probes.reading import number, whole
 
 ACTIVE = 4
 LINK_UP = 5
+INIT = 2
+ARMED = 3
+NO_MANAGER = "the link is up but no subnet manager configures the port"
+ASK_MANAGER = "drain; look at the subnet manager (opensm) first, the cable is good"
+"""A trained link that stays in these states waits for the subnet manager."""
 
 DOWN = Rule(
     id="ib.down",
@@ -184,12 +189,14 @@ def _state(look: Look, device: str, sample: Sample, role: str) -> Iterator[Findi
         )  # fmt: skip
         return
     others = round(share * look.peers.nodes)
+    unmanaged = state in (INIT, ARMED) and _up(sample)
     yield DOWN.finding(
         look, f"{device} is not active: {text}",
         (f"{text}; active on {others} of {look.peers.nodes} nodes of the role",),
         device=device, label=device,
         severity=Severity.CRITICAL if look.peers.nodes > 1 else Severity.WARN,
         action=Action.DRAIN if look.peers.nodes > 1 else Action.WATCH,
+        cause=NO_MANAGER if unmanaged else "", next_step=ASK_MANAGER if unmanaged else "",
     )  # fmt: skip
 
 

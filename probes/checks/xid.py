@@ -6,6 +6,7 @@ others are consequences. Xid 154 carries the driver's own recovery advice and ov
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -65,6 +66,8 @@ CONTAINED = 94
 UNCONTAINED = 95
 REMAP_FAILED = 64
 ADVICE = 154
+NVLINK5 = range(144, 151)
+"""Their line carries its own severity word, Fatal or Nonfatal (NVIDIA Xid catalogue)."""
 OFF_BUS = 79
 SWITCH_ROOTS = (74, OFF_BUS)
 """Xids of a GPU that make its switch complain too."""
@@ -253,6 +256,11 @@ def _by_text(burst: Burst, meaning: XidMeaning | None) -> _Judged:
             meaning.severity, Action.RESET_GPU,
             "restart the job that died; reset the GPU when running work ends, then look that no "
             "remap is pending; RMA only if remapping fails or it repeats", meaning.name,
+        )  # fmt: skip
+    if root.code in NVLINK5 and re.search(r"\b[Ff]atal\b", str(root.facts.get("said", ""))):
+        return _Judged(
+            Severity.CRITICAL, Action.RESET_GPU, "drain; reset the GPU, then reboot; RMA if it "
+            "returns", f"{meaning.name}, fatal",
         )  # fmt: skip
     return _Judged(meaning.severity, meaning.action, meaning.next_step, meaning.name)
 

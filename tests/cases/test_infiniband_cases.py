@@ -102,3 +102,13 @@ def test_errors_on_every_adapter_accuse_none(tmp_path: Path) -> None:
     for values in ports.values():
         values["retrans_timeout_events"] = 5
     assert ib_findings(ports, 0)[0] is Severity.OK
+
+
+def test_a_trained_link_that_is_not_active_waits_for_the_subnet_manager() -> None:
+    node = Built()
+    node.change("infiniband", IB[2], state=2, state_text="INIT")
+    down = about(judged(node)[1], "ib.down")
+    assert down.severity is Severity.CRITICAL
+    assert "subnet manager" in down.next_step
+    node.change("infiniband", IB[2], state=1, state_text="DOWN", phys_state=2, phys_text="Polling")
+    assert "subnet manager" not in about(judged(node)[1], "ib.down").next_step

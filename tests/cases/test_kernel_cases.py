@@ -157,3 +157,12 @@ def test_one_program_on_four_nodes_is_its_own_fault() -> None:
         assert grade is Severity.INFO
         assert all(demand(name)["facts"]["process"] in f.say for f in found)
         assert all(f.action.rank < Action.RESET_GPU.rank for f in found)
+
+
+@pytest.mark.parametrize(
+    ("word", "grade"), [("Fatal", Severity.CRITICAL), ("Nonfatal", Severity.WARN)]
+)
+def test_links_of_the_fifth_generation_say_how_bad_it_is(word: str, grade: Severity) -> None:
+    node = Built()
+    node.kernel(f"NVRM: Xid (PCI:0000:43:00): 149, NETIR_LINK_EVT  {word}   XC0 i0 Link 11 (0x1)")
+    assert about(judged(node)[1], "xid.149").severity is grade

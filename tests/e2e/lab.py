@@ -14,12 +14,12 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ from typing import Any
 from console.demo import sysfs
 from console.demo.nvml import state
 from tests.slurm.lab import PATH, SlurmLab
-from tests.ssh.lab import Lab, alive, free_port, wait_for
+from tests.ssh.lab import Lab, alive, free_port, processes_of, wait_for
 
 HEALTHY = ("n1", "n2", "n3", "n4")
 SICK = ("n5", "n6", "n7", "n8")
@@ -294,8 +294,6 @@ class Site:
         return [pid for pid, words in self._login_processes() if word in words]
 
     def _login_processes(self) -> Iterator[tuple[int, str]]:
-        from tests.ssh.lab import processes_of, pwd
-
         for pid in processes_of(pwd.getpwnam(self.ssh.user).pw_uid):
             with contextlib.suppress(OSError):
                 words = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ")
@@ -320,11 +318,6 @@ def ended(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> tuple[in
     """Exit status, stdout, stderr."""
     out, err = process.communicate(timeout=timeout_s)
     return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")
-
-
-def clock() -> float:
-    """Monotonic seconds, for messages only."""
-    return time.monotonic()
 
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGKILL)

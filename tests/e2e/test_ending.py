@@ -36,9 +36,7 @@ def test_while_connecting(desk: Site, number: signal.Signals) -> None:
     port = desk.hole.getsockname()[1]
     with desk.started("-w", "n5", "--json", "--timeout", "60") as console:
         until(lambda: established(console.pid, port), "a connection to the black hole")
-        began = time.monotonic()
-        end(console, number)
-        assert time.monotonic() - began < 10, "it does not wait for the hole"
+        end(console, number)  # within 30 s, while the hole would take 48
     desk.nothing_left()
 
 
@@ -53,7 +51,7 @@ def established(pid: int, port: int) -> bool:
 
 
 @pytest.fixture
-def slow_start(site: Site) -> Iterator[Callable[[str], str]]:
+def slow_start(site: Site) -> Callable[[str], str]:
     """Makes an inventory whose n1 runs `script` where its interpreter would be."""
 
     def make(script: str) -> str:
@@ -194,9 +192,7 @@ def test_yes_at_the_prompt(site: Site, terminal: Callable[..., Terminal]) -> Non
     assert site.slurm.words()["n1"] == "drained"
 
 
-@pytest.mark.parametrize(
-    ("key", "code"), [("n\r", 3), ("\r", 3), ("\x03", 130), ("\x04", 130)]
-)
+@pytest.mark.parametrize(("key", "code"), [("n\r", 3), ("\r", 3), ("\x03", 130), ("\x04", 130)])
 def test_anything_else_at_the_prompt(
     site: Site, terminal: Callable[..., Terminal], key: str, code: int
 ) -> None:

@@ -1,4 +1,4 @@
-"""`gpuconsole --json` over a cluster of real parts, half of it broken in ways that clusters have."""
+"""`gpuconsole --json` over a cluster of real parts, half of it broken as clusters do break."""
 
 from __future__ import annotations
 

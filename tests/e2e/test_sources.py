@@ -90,7 +90,7 @@ def test_a_wrong_choice_is_one_line(
         ("groups:\n\tgpu: n1\n", 2, "tab"),
         ("groups:\n  a: n[1-3]\n  b: n[3-4]\n", 3, "n3"),
         ("hosts: n1\nssh: {config: nowhere}\n", 2, "no file"),
-        ("groups:\n  a: {hosts: n1, python: \"py\\tthon\"}\n", 2, "python"),
+        ('groups:\n  a: {hosts: n1, python: "py\\tthon"}\n', 2, "python"),
     ],
 )
 @pytest.mark.parametrize("command", [("--json",), ("drain", "n1", "--reason", "x", "--yes")])
@@ -190,14 +190,14 @@ def test_names_in_slurm_may_differ(site: Site) -> None:
     assert {step["node"] for step in done.lines} == {"east"}
     assert site.slurm.words()["n3"] == "drained"
     written = [step["command"] for step in done.lines if step.get("command")]
-    assert written == [
-        ["scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=gpuconsole: x"]
-    ]
+    assert written == [["scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=gpuconsole: x"]]
 
 
 def test_unknown_to_slurm_is_not_drained(desk: Site) -> None:
     path = desk.file("strange.yaml", "scheduler: slurm\nhosts: [n1, elsewhere]\n")
-    done = desk.run("drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path)
+    done = desk.run(
+        "drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path
+    )
     assert done.code == 3
     (step,) = [json.loads(line) for line in done.out.splitlines()]
     assert (step["node"], step["phase"], step["ok"]) == ("elsewhere", "refused", False)
