@@ -39,7 +39,7 @@ def figures(nodes: int, windows: int, seconds: float) -> list[Figure]:
         f"{nodes} held sessions (SSH in the process, aes128-gcm) x 8 GPUs at 1 Hz, slow probes"
         f" each 30 s; process_time over windows of {seconds:g} s, both kinds in turn"
     )
-    found = [
+    return [
         figure(f"streaming, client CPU per node-sample ({nodes} nodes)", told["collect"],
                "ms", f"received, decoded, sanitised, rates, history; {how}", 0.25),
         figure("  the same with every node judged each second", told["judge"], "ms", how),
@@ -49,7 +49,6 @@ def figures(nodes: int, windows: int, seconds: float) -> list[Figure]:
                f"lateness of a {LAG_TIMER_S * 1e3:.0f} ms timer, judging included"),
         figure("  memory per node", [told["kb_per_node"]], "KB", "growth of RSS over all sessions"),
     ]  # fmt: skip
-    return found
 
 
 def run(nodes: int, windows: int, seconds: float) -> dict[str, Any]:
@@ -58,7 +57,18 @@ def run(nodes: int, windows: int, seconds: float) -> dict[str, Any]:
         folder = Path(name)
         record(folder).save(folder / "tape")
         for key in ("id", "host"):
-            argv = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", folder / key]
+            argv = [
+                "ssh-keygen",
+                "-q",
+                "-t",
+                "ed25519",
+                "-N",
+                "",
+                "-C",
+                "",
+                "-f",
+                str(folder / key),
+            ]
             subprocess.run(argv, check=True)
         argv = [sys.executable, "-m", "benchmarks.streaming_nodes", f"{folder}/tape"]
         argv += [f"{folder}/id.pub", f"{folder}/host"]

@@ -101,7 +101,8 @@ class Node(asyncssh.SSHServerSession[bytes]):
 
 def _config(stdin: bytes) -> dict[str, Any] | None:
     """The payload's second block, once all four are there."""
-    blocks, rest = [], stdin
+    blocks: list[bytes] = []
+    rest = stdin
     while len(blocks) < 4:
         size, found, rest = rest.partition(b"\n")
         if not found or len(rest) < int(size):

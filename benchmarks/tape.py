@@ -98,7 +98,9 @@ async def _listen(story: Path) -> bytes:
 
 
 def _sorted(heard: bytes) -> Tape:
-    hello, fast, slow = b"", {}, {}
+    hello = b""
+    fast: dict[str, bytes] = {}
+    slow: dict[str, bytes] = {}
     for line in heard.splitlines():
         _, found, said = line.partition(MARKER.encode() + b" ")
         if not found:

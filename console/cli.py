@@ -153,10 +153,11 @@ def test(request: Request, /, nodes_expression: str, level: str, **options: Any)
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
     """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all; also: sources."""
+    from console.output import Stdout
     from probes.checks import explain as text
     from probes.rules import load_rules
 
-    click.echo(text(topic, load_rules(rules)))
+    Stdout().write(f"{text(topic, load_rules(rules))}\n".encode())
 
 
 @cli.command(name="inventory")

@@ -36,6 +36,9 @@ def read(path: Path, told: Callable[[str], None] = lambda text: None) -> Iterato
 
     Raises UsageError naming the bad line.
     """
+    if path.exists() and not path.is_file():
+        # It is read twice, and a device or a pipe may never end.
+        raise UsageError("not a regular file", where=str(path), instead="save the recording first")
     try:
         with path.open("rb") as file:
             for number, line in enumerate(file, start=1):

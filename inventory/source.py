@@ -61,7 +61,7 @@ class _Kubernetes(Source):
         """Say so."""
         raise UsageError(
             "Kubernetes is not there yet",
-            where=f"k8s:{selector}",
+            where=f"k8s:{selector}".rstrip(":"),
             instead="write a file with hosts: or use -w",
         )
 
@@ -89,7 +89,7 @@ def _listed_by_ssh(selector: str) -> Inventory:
     if not names:
         raise UsageError(
             f"no Host line without wildcards in {path}",
-            where=f"ssh:{selector}",
+            where=f"ssh:{selector}".rstrip(":"),
             instead="name hosts with -w",
         )
     return _ad_hoc(names, f"ssh:{selector}", selector)

@@ -13,7 +13,8 @@ from probes.event import Event, NodeState, NodeStatus, Row, Sample, Scalar
 KERNEL_LINES = 400
 """Kernel lines kept per node: 400 x ~200 B x 4,000 nodes stays below 350 MB."""
 
-_PROBE_STATES = (NodeState.HUNG, NodeState.DEGRADED, NodeState.UP)
+GONE_KEPT = 256
+"""Vanished devices remembered per boot: 16 GPUs in every probe, many times over."""
 
 
 class NodeFacts:
@@ -77,18 +78,20 @@ class NodeFacts:
     def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
         self.latest.pop(key, None)
         self.rates.pop(key, None)
-        if before is not None:
+        if before is not None and len(self.gone) < GONE_KEPT:
             self.gone[key] = before
 
     def _hello(self, sample: Sample) -> None:
         boot_id = str(sample.values.get("boot_id", ""))
         if self.boot_id and boot_id and boot_id != self.boot_id:
-            self.latest.clear()
-            self.rates.clear()
-            self.kernel.clear()
             self.gone.clear()
             self.uuids.clear()
+        # A new agent tells everything anew: what it no longer lists must not stay as if current.
+        self.latest.clear()
+        self.rates.clear()
+        self.kernel.clear()
         self.hung.clear()
+        self.troubles.clear()
         self.boot_id = boot_id or self.boot_id
 
     def _status(self, status: NodeStatus) -> None:

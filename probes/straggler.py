@@ -32,9 +32,7 @@ def compare(all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> list[Fi
     return [step for step in in_steps(all_facts, rules, now) if step is not None]
 
 
-def in_steps(
-    all_facts: Iterable[NodeFacts], rules: Rules, now: float
-) -> Iterator[Finding | None]:
+def in_steps(all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> Iterator[Finding | None]:
     """compare() in pieces: None after each piece of work of about one node, findings at the end.
 
     4,000 nodes take half a second in all: a screen that compared at once would not see keys.

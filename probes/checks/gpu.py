@@ -259,7 +259,7 @@ def _code(look: Look, device: str, code: int, call: str) -> Finding:
     evidence = (f"{call} returned {code} ({known.name})",)
     if code == LOST:
         readable = sum(1 for _, s in look.facts.devices("gpu") if "nvml_rc" not in s.values)
-        say = f"{_at(look, device)} is lost (NVML {code}); {readable} others are readable"
+        say = f"{_at(look, device)} is lost (NVML {code}); {readable} other{_s(readable)} readable"
         return LOST_RULE.finding(look, say, evidence, device=device, label=label, value=code)
     if code == RESET_REQUIRED:
         say = f"{_at(look, device)} asks for a reset"
@@ -270,6 +270,10 @@ def _code(look: Look, device: str, code: int, call: str) -> Finding:
         look, f"{label}: {known.say}", evidence, device=device, label=label, value=code,
         severity=severity, action=action,
     )  # fmt: skip
+
+
+def _s(number: int) -> str:
+    return " is" if number == 1 else "s are"
 
 
 def _gone(look: Look) -> Iterator[Finding]:

@@ -134,9 +134,23 @@ BROKEN = Rule(
     others="-",
     example="ValueError: invalid literal for int() with base 10: 'N/A'",
 )
-RULES = (*TALK.values(), PROBE_FAILED, SKEW, DSTATE, BROKEN)
+NOT_READ = Rule(
+    id="node.not_read",
+    title="The node answers, but said nothing about its GPUs",
+    severity=Severity.UNKNOWN,
+    reads="whether the agent's gpu and inventory probes ever answered",
+    cause="a slow or hanging driver, a node under heavy load, or a pass that was too short",
+    action=Action.WATCH,
+    next_step="raise --timeout; look at load and driver (nvidia-smi) on the node",
+    source="our rule: a node whose GPUs were not read is unknown, never ok",
+    others="-",
+    example="no answer from gpu, inventory",
+)
+RULES = (*TALK.values(), PROBE_FAILED, NOT_READ, SKEW, DSTATE, BROKEN)
 
 CORE = ("gpu", "inventory")
+PATIENCE_S = 10.0
+"""After hello: first answers come within 1 s, within 5 s where the driver has to wake its GPUs."""
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -153,6 +167,7 @@ def check(look: Look) -> Iterator[Finding]:
             look, f"not checked: {probe} failed", (f"{probe}: {trouble.text}",), device=probe,
             label=probe, severity=severity,
         )  # fmt: skip
+    yield from _not_read(look)
     yield from _clock(look)
     stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
     if stuck > 0:
@@ -161,6 +176,21 @@ def check(look: Look) -> Iterator[Finding]:
             f"{stuck} process{'es hang' if stuck > 1 else ' hangs'} inside the NVIDIA driver",
             (f"{stuck} in D state inside the driver",), value=stuck,
         )  # fmt: skip
+
+
+def _not_read(look: Look) -> Iterator[Finding]:
+    """Core probes that neither answered, failed nor hung, though there was time."""
+    facts, hello = look.facts, look.facts.get("hello")
+    over = facts.status is not None and facts.status.state is NodeState.ENDED
+    if hello is None or not (over or look.now - hello.at > PATIENCE_S):
+        return
+    told = {probe for probe, _ in facts.latest} | {probe for probe, _ in facts.hung}
+    told |= set(facts.troubles)
+    if told & {"gpu", "inventory"} or (facts.status and facts.status.state in TALK):
+        return
+    yield NOT_READ.finding(
+        look, "its GPUs were not read", ("no answer from gpu, inventory",), device="", label=""
+    )
 
 
 def _off(look: Look) -> bool:

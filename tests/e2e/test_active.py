@@ -1,4 +1,4 @@
-"""`gpuconsole test`: the all-reduce on idle nodes of the real cluster, and what it leaves behind."""
+"""`gpuconsole test`: the all-reduce on idle nodes of the real cluster, and what it leaves."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def torch_python() -> str | None:
 @pytest.mark.torch
 @pytest.mark.skipif(torch_python() is None, reason="no torch here: pip install gpuconsole[torch]")
 def test_a_real_all_reduce(site: Site) -> None:
-    """Gloo over loopback, started by the agent on this machine; torch may be readable by us only."""
+    """Gloo over loopback, by the agent on this machine: torch may be readable by us only."""
     path = site.file("torch.yaml", f"defaults: {{torch_python: {torch_python()}}}\nlocal: true\n")
     here = site.run("inventory", "--json", inventory=path).document["nodes"][0]["name"]
     done = site.run("test", here, "--json", inventory=path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 from typing import Any
 
 import msgspec
@@ -112,8 +113,6 @@ def test_a_silent_slurm_costs_its_column_only(site: Site) -> None:
 def test_a_reader_that_left_ends_it_quietly(site: Site) -> None:
     read, write = os.pipe()
     os.close(read)
-    import subprocess
-
     argv = site.argv(["-w", "n1", "--json", *QUICK])
     with os.fdopen(write, "wb") as out:
         done = subprocess.run(

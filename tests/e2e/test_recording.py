@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -98,8 +99,6 @@ def test_an_empty_or_foreign_file_is_one_line(desk: Site) -> None:
 
 @pytest.mark.parametrize("command", [("--json",), ("watch", "--json"), ("schema",)])
 def test_stdout_on_a_full_disk_is_told(desk: Site, command: tuple[str, ...]) -> None:
-    import subprocess
-
     argv = desk.argv(["-w", "n1", *command])
     with open("/dev/full", "wb") as full:
         done = subprocess.run(

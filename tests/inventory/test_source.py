@@ -131,7 +131,7 @@ async def test_an_inventory_may_come_through_a_pipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("k8s:", "k8s:: Kubernetes is not there yet; write a file"),
+        ("k8s:", "k8s: Kubernetes is not there yet; write a file"),
         ("local:x", "local:x: nothing can stand behind local:"),
         ("slurm", "-i: no file slurm; did you mean slurm:?"),
         ("slrum:", "-i: unknown source slrum:; did you mean slurm:?"),
@@ -143,7 +143,7 @@ async def test_an_inventory_may_come_through_a_pipe(tmp_path: Path) -> None:
         ("ssh:~no-such-account/x", "ssh:: no file ~no-such-account/x"),
         ("n" * 5000, "n" * 5000 + ": cannot read it: File name too long"),
         ("ssh:" + "n" * 5000, "ssh:: no file n"),
-        ("ssh:", "ssh:: no Host line without wildcards in "),
+        ("ssh:", "ssh: no Host line without wildcards in "),
         ("ssh:/nonexistent", "ssh:: no file /nonexistent"),
     ],
 )

@@ -332,9 +332,7 @@ def test_symbol_errors_have_a_rate_limit() -> None:
         ("req_transport_retries_exceeded", "ib.transport_retries_exceeded", Severity.WARN),
     ],
 )
-def test_each_fatal_counter_has_its_own_limit(
-    counter: str, limit: str, severity: Severity
-) -> None:
+def test_each_fatal_counter_has_its_own_limit(counter: str, limit: str, severity: Severity) -> None:
     node = Built()
     node.change("infiniband", IB[0], after_s=30.0, **{counter: 0})
     assert not notable(node)
@@ -379,6 +377,23 @@ def test_a_probe_that_failed_is_not_silence() -> None:
     failed = by_rule(findings(node))["node.probe_failed"]
     assert failed.severity is Severity.WARN
     assert failed.label == "infiniband"
+
+
+def test_a_pass_that_ended_without_its_gpus_says_so() -> None:
+    node = Built()
+    node.put("hello", "", python="3.9", uid=0, boot_id="b1")
+    node.status(NodeState.ENDED, "ended")
+    found = findings(node)
+    assert by_rule(found)["node.not_read"].severity is Severity.UNKNOWN
+    assert grade(node, found) is Severity.UNKNOWN
+
+
+def test_a_new_agent_leaves_nothing_old_as_current() -> None:
+    node = Built()
+    node.put("hello", "", python="3.9", uid=0, boot_id="b1")
+    node.put("gpu", SLOTS[0], index=0, util_percent=1)
+    assert [device for device, _ in node.facts.devices("gpu")] == [SLOTS[0]]
+    assert node.facts.rates == {}
 
 
 def test_a_core_probe_that_failed_makes_the_node_unknown() -> None:

@@ -47,7 +47,8 @@ LINES = (
     "[{}.000000] nvidia-nvswitch{}: SXid (PCI:0000:06:00.0): 20034, Fatal, Link {} LTSSM",
     "nvidia 0000:1b:00.0: PCIe Bus Error: severity=Corrected, type={}, (Receiver ID)",
     "EDAC MC0: {} CE memory", "mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank {}: {}",
-    "task {}:{} blocked for more than {} seconds.", "BUG: soft lockup - CPU#{} stuck for {}s! [{}:1]",
+    "task {}:{} blocked for more than {} seconds.",
+    "BUG: soft lockup - CPU#{} stuck for {}s! [{}:1]",
     "Lustre: {}-OST0003-osc: Connection to {} was lost", "nvme nvme{}: I/O {} timeout, aborting",
     "mlx5_core 0000:ab:00.0 {}: Port: {} Link DOWN", "NVRM: API mismatch: client version {}",
 )  # fmt: skip
@@ -101,8 +102,9 @@ def test_judging_never_raises_and_its_findings_can_be_written(sent: list[Sample]
 @pytest.mark.parametrize("since_s", [float("nan"), float("inf"), -1.0, None])
 def test_a_hung_call_may_claim_any_age(since_s: float | None) -> None:
     facts: NodeFacts = Built().facts
-    facts.apply(NodeStatus(node="gpu001", at=NOW, state=NodeState.HUNG, probe="gpu", device="x" * 300,
-                           text="t" * 600, since_s=since_s))  # fmt: skip
+    hung = NodeStatus(node="gpu001", at=NOW, state=NodeState.HUNG, probe="gpu", device="x" * 300,
+                      text="t" * 600, since_s=since_s)  # fmt: skip
+    facts.apply(hung)
     found = judge(facts, peers([facts])["compute"], RULES, NOW)
     assert any(finding.rule == "driver.hung" for finding in found)
     assert all(len(finding.label) <= 120 for finding in found)

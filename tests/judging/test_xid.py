@@ -74,8 +74,117 @@ def test_contained_and_uncontained_errors_differ() -> None:
     contained, uncontained = by_device["0000:52:00.0"], by_device["0000:9d:00.0"]
     assert uncontained.rule == "xid.95"
     assert uncontained.severity is Severity.CRITICAL
-    assert contained.severity in (Severity.WARN, Severity.CRITICAL)
+    assert contained.rule == "xid.94"
+    assert contained.severity is Severity.WARN
+    assert contained.action is Action.RESET_GPU
+    assert "48, 63" in contained.say
     assert len(contained.evidence) == 4
+
+
+DBE = "NVRM: Xid (PCI:0000:52:00): 48, pid=3901, name=python, An uncorrectable double bit error"
+C94 = "NVRM: Xid (PCI:0000:52:00): 94, pid=3901, name=python, Contained: SM (0x1). RST: {}"
+
+
+@pytest.mark.parametrize(
+    ("beside", "reset", "severity"),
+    [
+        ((), "No", Severity.WARN),
+        ((), "Yes", Severity.CRITICAL),
+        (("95, pid=1, name=x, Uncontained: LTC TAG. RST: Yes",), "No", Severity.CRITICAL),
+        (("64, pid=1, name=x, All reserved rows for bank are remapped",), "No", Severity.CRITICAL),
+        (("79, GPU has fallen off the bus.",), "No", Severity.CRITICAL),
+    ],
+)
+def test_an_error_is_contained_only_when_nothing_else_failed(
+    beside: tuple[str, ...], reset: str, severity: Severity
+) -> None:
+    node = Built()
+    more = (f"NVRM: Xid (PCI:0000:52:00): {text}" for text in beside)
+    node.kernel(DBE, C94.format(reset), *more)
+    (found,) = [f for f in findings(node) if f.rule.startswith("xid.")]
+    assert found.severity is severity
+
+
+def advised(*advice: str, root: str = "119, pid=1, name=x, Timeout after 6s") -> Finding:
+    node = Built()
+    changed = "154, GPU recovery action changed from 0x0 (None) to"
+    texts = ([root] if root else []) + [f"{changed} {to}" for to in advice]
+    node.kernel(*(f"NVRM: Xid (PCI:0000:43:00): {text}" for text in texts))
+    (found,) = [f for f in findings(node) if f.rule.startswith("xid.")]
+    return found
+
+
+@pytest.mark.parametrize(
+    ("advice", "action", "severity"),
+    [
+        ("0x2 (Node Reboot Required)", Action.REBOOT, Severity.CRITICAL),
+        ("0x2 (OS Reboot)", Action.REBOOT, Severity.CRITICAL),
+        ("0x1 (GPU Reset Required)", Action.RESET_GPU, Severity.CRITICAL),
+        ("0x1 (PF FLR)", Action.RESET_GPU, Severity.CRITICAL),
+        ("0x3 (Drain P2P)", Action.WATCH, Severity.WARN),
+        ("0x4 (Drain and Reset)", Action.DRAIN, Severity.WARN),
+        ("0x5 (Recover IMEX)", Action.RESTART_SERVICE, Severity.CRITICAL),
+        ("0x9 (Something New)", Action.DRAIN, Severity.CRITICAL),
+        ("Node Reboot Required", Action.REBOOT, Severity.CRITICAL),
+    ],
+)
+def test_each_advice_in_the_words_of_public_logs(
+    advice: str, action: Action, severity: Severity
+) -> None:
+    for root in ("119, pid=1, name=x, Timeout after 6s", ""):
+        found = advised(advice, root=root)
+        assert (found.action, found.severity) == (action, severity)
+        assert advice.partition("(")[2].strip(")") in found.say
+
+
+def test_the_drivers_advice_replaces_our_own_also_for_79() -> None:
+    found = advised("0x2 (Node Reboot Required)", root="79, GPU has fallen off the bus.")
+    assert (found.rule, found.action) == ("xid.79", Action.REBOOT)
+    assert found.severity is Severity.CRITICAL
+    drained = advised("0x3 (Drain P2P)", root="79, GPU has fallen off the bus.")
+    assert drained.severity is Severity.CRITICAL  # no job runs on a GPU that is off the bus
+
+
+def test_the_last_advice_of_a_burst_wins() -> None:
+    found = advised("0x1 (GPU Reset Required)", "0x2 (Node Reboot Required)")
+    assert found.action is Action.REBOOT
+    back = advised("0x2 (Node Reboot Required)", "0x1 (GPU Reset Required)")
+    assert back.action is Action.RESET_GPU
+
+
+def test_advice_of_none_clears() -> None:
+    alone = advised("0x0 (None)", root="")
+    after = advised("0x1 (GPU Reset Required)", "0x0 (None)")
+    for found in (alone, after):
+        assert found.severity is Severity.INFO
+        assert not found.hard
+
+
+def test_an_xid_after_the_advice_was_withdrawn_counts() -> None:
+    node = Built()
+    xid = "NVRM: Xid (PCI:0000:43:00): "
+    done = "154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"
+    node.kernel(f"{xid}48, DBE", xid + done, f"{xid}48, DBE again")
+    assert by_rule(findings(node))["xid.48"].severity is Severity.CRITICAL
+
+
+def test_a_later_reset_ends_an_earlier_burst_as_well() -> None:
+    node = Built()
+    node.clock = 9000.0
+    node.put("host", "", uptime_s=9000.0)
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 119, pid=1, name=x, Timeout after 6s", ago_s=5000)
+    assert by_rule(findings(node))["xid.119"].severity is Severity.CRITICAL
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 154, GPU recovery action changed from 0x1 "
+                "(GPU Reset Required) to 0x0 (None)", ago_s=100)  # fmt: skip
+    assert by_rule(findings(node))["xid.119"].severity is Severity.INFO
+
+
+def test_an_unknown_xid_does_not_hide_behind_an_application_error() -> None:
+    node = Built()
+    node.kernel("NVRM: Xid (PCI:0000:43:00): 13, pid=1, name=a, Graphics Exception",
+                "NVRM: Xid (PCI:0000:43:00): 999, something new")  # fmt: skip
+    (found,) = [f for f in findings(node) if f.rule.startswith("xid.")]
+    assert (found.rule, found.severity) == ("xid.999", Severity.WARN)
 
 
 def test_xid_64_depends_on_its_text() -> None:

@@ -111,6 +111,9 @@ class ActingScreen(Screen[None]):
 
     def action_ssh(self, name: str = "") -> None:
         """Log in to one node."""
+        if name and name not in self.console_app.engine.fleet.nodes:
+            self.notify(f"no node {name} here", severity="error", markup=False)
+            return
         names = [name] if name else self._one()
         if names:
             self._login(names[0])

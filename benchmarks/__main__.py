@@ -1,0 +1,133 @@
+"""All benchmarks, one command, one table: figure, target, reached.
+
+    python -m benchmarks [--quick] [--only NAME,...] [--json FILE]
+
+Contenders of one figure alternate within one run. Fan-out needs root (its own network namespace),
+clush and pdsh; what cannot run says so and is left out. Quick takes about four minutes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from benchmarks.children import ROOT, environment
+from benchmarks.figure import Figure, figure, table
+
+Told = dict[str, Any]
+
+
+def run(module: str, *arguments: str) -> Told:
+    """One benchmark's JSON. RuntimeError with its last words when it fails."""
+    argv = [sys.executable, "-m", f"benchmarks.{module}", *arguments]
+    done = subprocess.run(
+        argv, check=False, capture_output=True, text=True, cwd=ROOT, env=environment(),
+        stdin=subprocess.DEVNULL,
+    )  # fmt: skip
+    if done.returncode:
+        raise RuntimeError(f"{module}: {(done.stderr or done.stdout).strip()[-300:]}")
+    told: Told = json.loads(done.stdout)
+    return told
+
+
+def startup(quick: bool) -> list[Figure]:
+    """Starting the program."""
+    told = run("startup", "--runs", "5" if quick else "15")
+    how = "wall of a child process, byte code cached, medians"
+    return [
+        figure("start-up of --help", [told["help"]], "ms", how, 100),
+        figure("start-up of --json (imports only)", [told["json_imports"]], "ms", how, 250),
+        figure(
+            "--json of one local node, whole", [told["json_local"]], "ms", f"{how}; 50 ms window"
+        ),
+        figure("python itself", [told["python"]], "ms", how),
+    ]
+
+
+def agent(quick: bool) -> list[Figure]:
+    """The agent on a node with 8 simulated GPUs at default intervals."""
+    told = run("agent_cost", "--seconds", "30" if quick else "120")
+    mine = told[sys.executable]
+    how = "/proc of the agent process; the simulated library's own CPU is in it"
+    return [
+        figure("agent CPU, 8 GPUs", [mine["simulated_8_gpus"]["cpu_percent"]], "%", how, 0.3),
+        figure("agent RSS, 8 GPUs", [mine["simulated_8_gpus"]["rss_mb"]], "MB", how, 30),
+        figure("agent start to hello", [mine["start_to_hello_ms"]], "ms", "loader to first frame"),
+    ]
+
+
+def streaming(quick: bool) -> list[Figure]:
+    """Held sessions."""
+    nodes = "300" if quick else "1000"
+    told = run("streaming", "--nodes", nodes, "--windows", "3" if quick else "5")
+    how = f"{nodes} sessions x 8 GPUs at 1 Hz over SSH in the process; process_time"
+    return [
+        figure("streaming, client CPU per node-sample", told["collect"], "ms", how, 0.25),
+        figure("  with every node judged each second", told["judge"], "ms", how),
+        figure("  bring-up, client CPU per node", [told["bring_up_ms"]], "ms", how),
+    ]
+
+
+def screen(quick: bool) -> list[Figure]:
+    """Key to paint in a real pty at 160x50."""
+    told = run(
+        "key_to_paint", "--keys", "60" if quick else "100", "--rounds", "2" if quick else "3"
+    )
+    how = "1,000 nodes x 8 GPUs, every reading changes each second; pty 160x50"
+    return [
+        figure("key-to-paint p99", [told["grid"]["p99_ms"]], "ms", how, 30),
+        figure("  p99 against DataTable", [told["p99_ratio_grid_to_table"]], "ratio", how, 0.25),
+        figure("  bytes per tick", [told["grid"]["bytes_per_tick"]], "B", how),
+    ]
+
+
+def fanout(quick: bool) -> list[Figure]:
+    """Against clush and pdsh on the same sshd."""
+    found: list[Figure] = []
+    for nodes in (64, 256):
+        told = run("fanout", "--nodes", str(nodes), "--runs", "3" if quick else "5")["medians"]
+        how = f"{nodes} addresses of one sshd, curve25519, fan-out 64, interleaved"
+        for name in ("transport", "gpuconsole"):
+            row = told[name]
+            told_as = f"{name} / clush, {nodes} nodes"
+            found.append(figure(f"wall, {told_as}", [row["wall_to_clush"]], "ratio", how, 0.85))
+            found.append(
+                figure(f"client CPU, {told_as}", [row["cpu_to_clush"]], "ratio", how, 0.40)
+            )
+        wall = told["transport"]["wall_s"] / told["pdsh"]["wall_s"]
+        found.append(figure(f"wall, transport / pdsh, {nodes} nodes", [wall], "ratio", how, 0.85))
+    return found
+
+
+ALL: dict[str, Callable[[bool], list[Figure]]] = {
+    "startup": startup, "agent": agent, "streaming": streaming, "screen": screen, "fanout": fanout,
+}  # fmt: skip
+
+
+def main() -> None:
+    """Command line; see the module."""
+    parser = argparse.ArgumentParser(prog="python -m benchmarks", description="all benchmarks")
+    parser.add_argument("--quick", action="store_true", help="fewer and shorter runs")
+    parser.add_argument("--only", help=f"comma list of {', '.join(ALL)}")
+    parser.add_argument("--json", type=Path, help="write all figures here")
+    options = parser.parse_args()
+    found: list[Figure] = []
+    for name in (options.only or ",".join(ALL)).split(","):
+        try:
+            found += ALL[name](options.quick)
+        except (RuntimeError, KeyError) as error:
+            print(f"left out: {name}: {error}", file=sys.stderr)
+    print(table(found))
+    if options.json:
+        options.json.write_bytes(msgspec.json.format(msgspec.json.encode(found), indent=1))
+
+
+if __name__ == "__main__":
+    main()
