@@ -99,8 +99,8 @@ async def _listen(story: Path) -> bytes:
 
 def _sorted(heard: bytes) -> Tape:
     hello = b""
-    fast: dict[str, bytes] = {}
-    slow: dict[str, bytes] = {}
+    fast: dict[str, list[Frame]] = {}
+    slow: dict[str, list[Frame]] = {}
     for line in heard.splitlines():
         _, found, said = line.partition(MARKER.encode() + b" ")
         if not found:

@@ -220,10 +220,12 @@ class Site:
         shutil.rmtree(self.home, ignore_errors=True)
 
     def down(self) -> None:
-        """End everything."""
+        """End everything, the one whatever becomes of the other."""
         self.hole.close()
-        self.ssh.close()
-        self.slurm.down()
+        try:
+            self.ssh.close()
+        finally:
+            self.slurm.down()
 
     # ------------------------------------------------------------------ the operator
 
