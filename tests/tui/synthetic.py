@@ -357,13 +357,15 @@ def faulty_steps(inv: Inventory, at: float = NOW, *, history: int = 6) -> Iterat
     """
     for step in range(history):
         then = at - 2.0 * (history - 1 - step)
-        events: list[Event] = [] if step else first_blow(then)
+        events: list[Event] = []
         for node in inv.nodes:
             if node.name == "gpu009":
                 continue
             mine = slow(node.name, then) if step in (0, history - 1) else []
+            if step:
+                mine = [e for e in mine if not (isinstance(e, Sample) and e.probe == "hello")]
             events += with_fault(node.name, [*mine, *fast(node.name, then, step)])
-        yield events
+        yield events if step else [*events, *first_blow(then)]
 
 
 def first_blow(at: float) -> list[Event]:
