@@ -10,6 +10,8 @@ trees. Walls contain the servers' work on the same cores: compare ratios, not se
 Contenders:
   transport    SshTransport alone, running the same command as clush and pdsh
   gpuconsole   `gpuconsole --json` with a scripted agent that only says hello and ends
+  agent        `gpuconsole --json` with the real agent: its start and its second of waiting for the
+               counters are real nodes' work, here done N times by two cores
   clush, pdsh  as installed, `-f 64`
   clush_same   clush starting what gpuconsole's nodes start: the fair partner of `gpuconsole`
 """
@@ -28,6 +30,7 @@ import sys
 import time
 from pathlib import Path
 
+from benchmarks.children import CLI, environment
 from inventory.node import Inventory, Node
 from probes.bundle import AgentConfig, payload
 from probes.transport import Exit, Failure, connections
@@ -71,7 +74,7 @@ class NodeFarm:
             "hosts": self.addresses, "user": self.lab.user, "port": self.lab.port,
             **({"python": python} if python else {}),
         }  # fmt: skip
-        path = self.lab.folder / "inventory.yaml"
+        path = self.lab.folder / f"inventory-{'scripted' if python else 'real'}.yaml"
         path.write_text(
             json.dumps(
                 {
@@ -140,7 +143,7 @@ def measure(argv: list[str], env: dict[str, str]) -> tuple[float, float]:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     began = time.perf_counter()
     done = subprocess.run(
-        argv, check=False, env={**os.environ, **env}, stdin=subprocess.DEVNULL,
+        argv, check=False, env={**environment(), **env}, stdin=subprocess.DEVNULL,
         capture_output=True, text=True, cwd=ROOT,
     )  # fmt: skip
     wall_s = time.perf_counter() - began
@@ -158,10 +161,10 @@ def contenders(farm: NodeFarm, command: str) -> dict[str, tuple[list[str], dict[
     me = [sys.executable, "-m", "benchmarks.fanout", "--client", str(len(farm.addresses))]
     state = json.dumps([str(farm.config), str(farm.known_hosts), farm.lab.user, farm.lab.port,
                         farm.lab.block, command])  # fmt: skip
-    cli = [sys.executable, "-c", "from console.cli import main; main()"]
     found: dict[str, tuple[list[str], dict[str, str]]] = {
         "transport": ([*me, "--state", state], {}),
-        "gpuconsole": ([*cli, "--json", "-i", str(farm.inventory_file(agent))], {}),
+        "gpuconsole": ([*CLI, "--json", "-i", str(farm.inventory_file(agent))], {}),
+        "agent": ([*CLI, "--json", "-i", str(farm.inventory_file()), "--timeout", "60"], {}),
     }
     if shutil.which("clush"):
         options = ["-o", f"-F {farm.config}", "-f", str(FANOUT), "-w", hosts]
