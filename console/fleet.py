@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 HISTORY = 60
 """Readings kept per GPU and plotted metric; 4 B each."""
 PLOTTED = ("temp_c", "util_percent", "power_w", "sm_clock_mhz")
+_NUMBERS = (int, float)
 STREAM = 500
 PEERS_EVERY_S = 10.0
 STRAGGLERS_EVERY_S = 5.0
@@ -107,11 +108,13 @@ class Fleet:
         if sample.probe == "gpu":
             for metric in PLOTTED:
                 value = sample.values.get(metric)
-                if isinstance(value, int | float):
-                    self._remember(sample.node, sample.device, metric, float(value))
+                if isinstance(value, _NUMBERS):
+                    self._remember((sample.node, sample.device, metric), value)
 
-    def _remember(self, node: str, device: str, metric: str, value: float) -> None:
-        ring = self._history.setdefault((node, device, metric), array("f"))
+    def _remember(self, key: tuple[str, str, str], value: float) -> None:
+        ring = self._history.get(key)
+        if ring is None:
+            ring = self._history[key] = array("f")
         ring.append(value)
         if len(ring) > HISTORY:
             del ring[0]

@@ -58,6 +58,8 @@ WRAP_PER_S = 1e8
 
 _NOT_COUNTED = frozenset({"lifespan"})
 """Files among the counters that are settings (sysfs-class-infiniband)."""
+_NUMBERS = (int, float)
+"""`int | float` is built anew at every look, and that was half of this check's time."""
 _LINK = re.compile(r"link\d+_")
 
 
@@ -84,19 +86,17 @@ def rates(before: Sample, after: Sample) -> Rates | None:
     None when no time passed on the node's clock, or when the probe counts nothing.
     """
     elapsed_s = after.clock - before.clock
-    counted = _counted(after.probe)
-    if counted is None or not elapsed_s > 0:
+    names = _counters(after.probe, tuple(after.values))
+    if names is None or not elapsed_s > 0:
         return None
     deltas: dict[str, float] = {}
     reset: list[str] = []
     saturated: list[str] = []
-    for name, raw in after.values.items():
-        if not counted(name) or (now := _count(raw)) is None:
-            continue
-        if after.probe == "infiniband" and now == _full(name):
+    for name in names:
+        now, then = _count(after.values[name]), _count(before.values.get(name))
+        if now is not None and after.probe == "infiniband" and now == _full(name):
             saturated.append(name)
-        then = _count(before.values.get(name))
-        if then is None:
+        if now is None or then is None:
             continue
         if now == then:
             deltas[name] = 0.0  # one object for all: most counters stand still
@@ -114,7 +114,7 @@ def rates(before: Sample, after: Sample) -> Rates | None:
 
 def _count(value: Scalar | None) -> float | None:
     """A reading that can be a count; None for flags, text, infinite and negative numbers."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if isinstance(value, bool) or not isinstance(value, _NUMBERS):
         return None
     return value if 0 <= value < MOST else None
 
@@ -131,6 +131,13 @@ def _wrapped(probe: str, counter: str, then: float, now: float, elapsed_s: float
         return None
     increase = WRAP - then + now
     return increase if increase <= min(WRAP_MOST, WRAP_PER_S * elapsed_s) else None
+
+
+@functools.lru_cache(maxsize=256)
+def _counters(probe: str, names: tuple[str, ...]) -> tuple[str, ...] | None:
+    """The counters among these metrics, which are the same in every answer of a device."""
+    counted = _counted(probe)
+    return None if counted is None else tuple(filter(counted, names))
 
 
 _Counted: TypeAlias = Callable[[str], bool]

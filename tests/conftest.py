@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 from hypothesis import settings
+
+# A shell's background job, and so a CI run, has SIGINT ignored, and children would inherit that.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 # How long an example takes depends on who else uses the machine: no timing asserts.
 settings.register_profile("untimed", deadline=None)
