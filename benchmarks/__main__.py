@@ -47,6 +47,13 @@ def startup(quick: bool) -> list[Figure]:
         figure(
             "--json of one local node, whole", [told["json_local"]], "ms", f"{how}; 50 ms window"
         ),
+        figure(
+            "first paint",
+            [told["first_paint"]],
+            "ms",
+            "start of the console on one local node to that node's name in a pty of 80x24",
+            450,
+        ),
         figure("python itself", [told["python"]], "ms", how),
     ]
 

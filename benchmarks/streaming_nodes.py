@@ -28,6 +28,8 @@ SLOW_TICKS = 30
 RARE_TICKS = 300
 RARE = ("inventory",)
 BACKLOG = 1000
+MSG_IGNORE = 2
+"""SSH_MSG_IGNORE of RFC 4253."""
 _CLOCKS = re.compile(rb'"(mono|wall)":[0-9.]+')
 
 
@@ -119,6 +121,16 @@ class Account(asyncssh.SSHServer):
     def __init__(self, tape: Tape, nodes: list[Node]) -> None:
         self._tape = tape
         self._nodes = nodes
+
+    def connection_made(self, conn: Any) -> None:
+        """As OpenSSH: asyncssh would put an empty packet, to be decrypted too, before each one."""
+        send = conn.send_packet
+
+        def sparing(kind: int, *args: bytes, **more: Any) -> None:
+            if kind != MSG_IGNORE:
+                send(kind, *args, **more)
+
+        conn.send_packet = sparing
 
     def session_requested(self) -> Any:
         """One node."""

@@ -21,8 +21,8 @@ class NodeFacts:
     """The latest answer of every probe, rates between two answers, and the conversation's state."""
 
     __slots__ = (
-        "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise", "rates",
-        "status", "troubles", "uuids",
+        "_order", "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise",
+        "rates", "status", "troubles", "uuids",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -30,6 +30,8 @@ class NodeFacts:
         self.node = node
         self.status: NodeStatus | None = None
         self.latest: dict[tuple[str, str], Sample] = {}
+        self._order: dict[str, list[str]] = {}
+        """Probe -> its devices, sorted; forgotten when the keys of `latest` change."""
         self.rates: dict[tuple[str, str], Rates] = {}
         self.kernel: deque[Row] = deque(maxlen=KERNEL_LINES)
         self.hung: dict[tuple[str, str], NodeStatus] = {}
@@ -70,12 +72,15 @@ class NodeFacts:
             step = rates(before, sample)
             if step is not None:
                 self.rates[key] = step
+        if before is None:
+            self._order.clear()
         self.latest[key] = sample
         if sample.probe == "inventory" and "uuid" in sample.values:
             self.uuids.setdefault(sample.device, str(sample.values["uuid"]))
         self.troubles.pop(sample.probe, None)
 
     def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
+        self._order.clear()
         self.latest.pop(key, None)
         self.rates.pop(key, None)
         if before is not None and len(self.gone) < GONE_KEPT:
@@ -87,6 +92,7 @@ class NodeFacts:
             self.gone.clear()
             self.uuids.clear()
         # A new agent tells everything anew: what it no longer lists must not stay as if current.
+        self._order.clear()
         self.latest.clear()
         self.rates.clear()
         self.kernel.clear()
@@ -115,7 +121,10 @@ class NodeFacts:
 
     def devices(self, probe: str) -> Iterator[tuple[str, Sample]]:
         """(device, latest sample) of a probe, by device."""
-        return iter(sorted((d, s) for (p, d), s in self.latest.items() if p == probe))
+        order = self._order.get(probe)
+        if order is None:
+            order = self._order[probe] = sorted(d for p, d in self.latest if p == probe)
+        return iter([(device, self.latest[probe, device]) for device in order])
 
     def get(self, probe: str, device: str = "") -> Sample | None:
         """The latest sample, however old."""

@@ -165,6 +165,12 @@ def _packaged() -> Rules:
     return empty
 
 
+@functools.cache
+def _required(kind: type[Struct]) -> frozenset[str]:
+    """Fields without a default; msgspec resolves every annotation to tell, so once a kind."""
+    return frozenset(f.name for f in msgspec.structs.fields(kind) if f.required)
+
+
 class _Builder:
     """Rules as they were, with one file's entries on top."""
 
@@ -246,8 +252,7 @@ class _Builder:
             stated = entry.values.get("source", "set by the site")
             place = f"{self.problems.path}:{entry.line}: {stated}"
             values["source"] = f"{place} ({kept})" if kept else place
-        needed = {f.name for f in msgspec.structs.fields(kind) if f.required}
-        missing = sorted(needed - values.keys())
+        missing = sorted(_required(kind) - values.keys())
         if not missing:
             return kind(**values)
         name = shown(entry.key)

@@ -225,7 +225,7 @@ def _errors(look: Look, device: str) -> Iterator[Finding]:
     grown = {
         name: delta
         for name, delta in rates.deltas.items()
-        if name.endswith(("_replays", "_recoveries", "_crc", "_recoveries_failed")) and delta > 0
+        if delta > 0 and name.endswith(("_replays", "_recoveries", "_crc", "_recoveries_failed"))
     }
     if not grown:
         return
