@@ -82,6 +82,17 @@ def streaming(quick: bool) -> list[Figure]:
     ]
 
 
+def judging(quick: bool) -> list[Figure]:
+    """After SSH, per node."""
+    told = run("judging", "--runs", "5" if quick else "15")
+    names = {
+        "fast": "taking in a fast tick (gpu, host)", "slow": "taking in all slow probes once",
+        "judge": "judging one node", "compare": "peer comparison",
+    }  # fmt: skip
+    how = "process_time per node, frames of a recorded agent with 8 GPUs; no SSH"
+    return [figure(f"{name}, per node", told[key], "us", how) for key, name in names.items()]
+
+
 def screen(quick: bool) -> list[Figure]:
     """Key to paint in a real pty at 160x50."""
     told = run(
@@ -114,7 +125,8 @@ def fanout(quick: bool) -> list[Figure]:
 
 
 ALL: dict[str, Callable[[bool], list[Figure]]] = {
-    "startup": startup, "agent": agent, "streaming": streaming, "screen": screen, "fanout": fanout,
+    "startup": startup, "agent": agent, "streaming": streaming, "judging": judging,
+    "screen": screen, "fanout": fanout,
 }  # fmt: skip
 
 
