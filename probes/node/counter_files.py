@@ -68,6 +68,10 @@ class CounterFiles:
         while self._open:
             os.close(self._open.popitem()[1])
 
+    def __del__(self) -> "None":
+        """Plain descriptors close with nobody: without this each forgotten probe keeps 256."""
+        self.close()
+
     def _value(self, path: "str") -> "Optional[int]":
         """The number in a file; puts the file to rest when it cannot be read or holds text."""
         try:

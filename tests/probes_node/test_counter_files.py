@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -116,3 +117,22 @@ def test_files_in_the_making_are_not_counters(tmp_path: Path, files: CounterFile
     sysfs.write(tmp_path, "c/.x.new", "1\n")
     assert files.read(str(tmp_path / "c")) == {}
     assert files.read(str(tmp_path / "absent")) == {}
+
+
+def test_a_forgotten_reader_keeps_no_file_open(tmp_path: Path, clock: Clock) -> None:
+    for number in range(20):
+        sysfs.write(tmp_path, f"c/counter{number}", "1\n")
+    reader = CounterFiles(clock)
+    assert len(reader.read(str(tmp_path / "c"))) == 20
+    held = [link for link in Path("/proc/self/fd").iterdir() if _points_into(link, tmp_path)]
+    assert len(held) == 20
+    del reader
+    gc.collect()
+    assert not [link for link in Path("/proc/self/fd").iterdir() if _points_into(link, tmp_path)]
+
+
+def _points_into(link: Path, folder: Path) -> bool:
+    try:
+        return str(link.readlink()).startswith(str(folder))
+    except OSError:
+        return False
