@@ -67,7 +67,7 @@ class Calls:
     ) -> "None":
         """A call longer than `deadline_s` by the clock's seconds counts as hung."""
         self.deadline_s = deadline_s
-        self._clock = clock
+        self.clock = clock
         self._free = threading.Condition()
         self._held: "dict[str, Call]" = {}
         self._current: "dict[int, Call]" = {}
@@ -91,13 +91,13 @@ class Calls:
                 holder = self._held.get(call.device)
                 if holder is None or holder.thread == call.thread:
                     break
-                now = self._clock()
+                now = self.clock()
                 wait_s = holder.since + self.deadline_s - now
                 if wait_s <= 0:
                     self._refuse(call, "%s hangs in %s" % (call.device or "it", holder.call))
                 self._current[call.thread] = Call("wait for " + holder.call, "", now, call.thread)
                 self._free.wait(wait_s)
-            call.since = self._clock()
+            call.since = self.clock()
             if holder is None:
                 self._held[call.device] = call
             self._current[call.thread] = call
@@ -108,7 +108,7 @@ class Calls:
             if self._held.get(call.device) is call:
                 del self._held[call.device]
             self.begin(call.thread)
-            self._answered.setdefault(call.thread, {})[call.device] = self._clock()
+            self._answered.setdefault(call.thread, {})[call.device] = self.clock()
             self._free.notify_all()
 
     def tick(self, thread: "int") -> "None":
@@ -127,7 +127,7 @@ class Calls:
 
     def begin(self, thread: "int") -> "None":
         """This thread runs a probe's own code from now on."""
-        self._current[thread] = Call("", "", self._clock(), thread)
+        self._current[thread] = Call("", "", self.clock(), thread)
 
     def end(self, thread: "int") -> "None":
         """This thread is outside any probe."""
@@ -182,7 +182,7 @@ class Calls:
         raise Stuck(why)
 
     def _late(self, call: "Call") -> "bool":
-        return self._clock() - call.since >= self.deadline_s
+        return self.clock() - call.since >= self.deadline_s
 
     def _driver_stuck(self) -> "bool":
         late = [call for call in self._in_nvml() if self._late(call)]

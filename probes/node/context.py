@@ -61,7 +61,7 @@ class Context(Calls):
         """The first 64 KiB of a file under the root, or None when unreadable."""
         path = self.path(*parts)
         thread = threading.get_ident()
-        self._current[thread] = Call("read " + path, "", self._clock(), thread)
+        self._current[thread] = Call("read " + path, "", self.clock(), thread)
         try:
             handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
@@ -97,7 +97,7 @@ class Context(Calls):
 
     def mono(self) -> "float":
         """Seconds on the node's monotonic clock: the only clock that rates are computed on."""
-        return self._clock()
+        return self.clock()
 
     def memory(self, probe: "str") -> "dict[str, object]":
         """What a probe wants to remember between ticks (unsupported fields, earlier addresses)."""

@@ -70,7 +70,10 @@ _RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
 def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
     """One tick over all ports, as {"mlx5_0/1": values}; a port that hangs is left out."""
     memory = ctx.memory(NAME)
-    files = memory.setdefault("files", CounterFiles(ctx.mono))
+    files: "Any" = memory.get("files")
+    if files is None:
+        # The clock, not ctx.mono: a reference back to ctx would keep the files open with it.
+        files = memory["files"] = CounterFiles(ctx.clock)
     routes = netdev.default_interfaces(ctx)
     devices: "Dict[str, Values]" = {}
     for name in ctx.listdir(CLASS):
