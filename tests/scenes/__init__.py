@@ -1,0 +1,1 @@
+"""Whole nodes with one thing wrong, or nothing: simulated hardware, real probes, real judging."""
