@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from console import units
 from console.fleet import Fleet
-from console.tui import node_tables
+from console.tui import node_facts, node_tables
 from console.tui.summary import STALE_S
 from console.tui.text import Cell, Line, cut, plain, wrap
 from console.tui.theme import WORDS, Glyphs
@@ -67,6 +67,7 @@ def _sections(
     yield "scheduler", _scheduler(facts, width, now)
     yield "tests", node_tables.tests(facts, width)
     yield "host", _host(facts, width)
+    yield "everything else", node_facts.facts_lines(facts, width, now)
 
 
 def _title(title: str, glyphs: Glyphs, width: int) -> Line:

@@ -102,8 +102,8 @@ def _index(registry: Sequence[Rule]) -> Iterator[str]:
         for rule in members:
             yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
         yield ""
-    yield "more: explain RULE, ib.*, xid:79, sxid:20034, nvml:15, hardware:NAME, limit:NAME,"
-    yield "      or sources, the list of works that figures and meanings are taken from"
+    yield "more: explain RULE, ib.*, '*' for all, xid:79, sxid:20034, nvml:15, hardware:NAME,"
+    yield "      limit:NAME, or sources, the list of works that figures and meanings are taken from"
 
 
 def _rule(rule: Rule, rules: Rules) -> Iterator[str]:
