@@ -42,6 +42,11 @@ def schedulers_for(inventory: Inventory) -> dict[str, Scheduler]:
             from inventory.slurm import Slurm
 
             found[kind] = Slurm(LocalRun())
+        elif kind.partition(":")[0] == "kubernetes":
+            from inventory.kubernetes import Kubernetes
+            from inventory.run import LocalRun
+
+            found[kind] = Kubernetes(LocalRun(), kind.partition(":")[2])
     return found
 
 

@@ -45,7 +45,9 @@ def choice(node: yaml.Node, what: str, valid: Sequence[str], problems: Problems)
 
 
 def scheduler(node: yaml.Node, what: str, problems: Problems) -> str | None:
-    """slurm, kubernetes or none (which says that nobody schedules work there)."""
+    """slurm, kubernetes[:CONTEXT] or none (which says that nobody schedules work there)."""
+    if isinstance(node, yaml.ScalarNode) and re.fullmatch(r"kubernetes:\S+", node.value):
+        return str(node.value)
     return choice(node, what, SCHEDULERS, problems)
 
 

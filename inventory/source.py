@@ -1,4 +1,4 @@
-"""Where nodes come from: `-i FILE|slurm:[PARTITION]|ssh:[CONFIG]|local:|k8s:`, `-w`, `-x`, `-g`.
+"""Where nodes come from: `-i FILE|slurm:[PARTITION]|k8s:[CONTEXT]|ssh:[CONFIG]|local:`, -w, -x, -g.
 
 Without `-i` and `-w` the first of ~/.config/gpuconsole/inventory.yaml (platformdirs) and
 /etc/gpuconsole/inventory.yaml is read. Without `-i` but with `-w`, and neither file there, the
@@ -54,29 +54,23 @@ class _SshConfig(Source):
         return _listed_by_ssh(selector)
 
 
-class _Kubernetes(Source):
-    """`k8s:`, not there yet."""
-
-    async def inventory(self, selector: str = "") -> Inventory:
-        """Say so."""
-        raise UsageError(
-            "Kubernetes is not there yet",
-            where=f"k8s:{selector}".rstrip(":"),
-            instead="write a file with hosts: or use -w",
-        )
-
-
 def _slurm(run: Run) -> Source:
     from inventory.slurm import Slurm
 
     return Slurm(run)
 
 
+def _kubernetes(run: Run) -> Source:
+    from inventory.kubernetes import Kubernetes
+
+    return Kubernetes(run)
+
+
 SOURCES: dict[str, Callable[[Run], Source]] = {
     "slurm": _slurm,
     "ssh": lambda run: _SshConfig(),
     "local": lambda run: _Here(),
-    "k8s": lambda run: _Kubernetes(),
+    "k8s": _kubernetes,
 }
 """What may stand before the colon of `-i NAME:`."""
 
@@ -200,6 +194,8 @@ def _nothing_found() -> UsageError:
     offers = []
     if shutil.which("scontrol"):
         offers.append("-i slurm: (scontrol is here)")
+    if shutil.which("kubectl"):
+        offers.append("-i k8s: (kubectl is here)")
     listed = len(config_hosts(expanded(USER_CONFIG)))
     if listed:
         offers.append(f"-i ssh: ({listed} hosts in {USER_CONFIG})")

@@ -131,7 +131,6 @@ async def test_an_inventory_may_come_through_a_pipe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("k8s:", "k8s: Kubernetes is not there yet; write a file"),
         ("local:x", "local:x: nothing can stand behind local:"),
         ("slurm", "-i: no file slurm; did you mean slurm:?"),
         ("slrum:", "-i: unknown source slrum:; did you mean slurm:?"),
