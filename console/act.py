@@ -11,10 +11,13 @@ from console.audit import Audit
 from console.fleet import Fleet
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import natural_key
-from inventory.scheduler import Allocation, Plan, Scheduler, Step
+from inventory.scheduler import MARKER, Allocation, Plan, Scheduler, Step
 from probes.event import Event, Severity
 
 OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
+CAP_WINDOW_S = 3600.0
+"""Drains of the last hour count against the cap, whoever did them (our estimate): ten drains of a
+tenth each are as bad as one of everything."""
 SCHEDULERS_OWN = frozenset({"not responding"})
 """Reasons that Slurm writes itself for a dead node: nobody's decision is overwritten."""
 FINAL_PHASES = frozenset({"refused", "done", "failed"})
@@ -154,7 +157,16 @@ def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> 
         return None
     pool = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
     healthy = sum(1 for a in pool if a.state not in OUT_OF_WORK)
-    return len(wanted) if len(wanted) > max(1.0, cap * healthy) else None
+    recent = sum(1 for a in pool if _drained_lately(a, fleet.clock()))
+    taken = len(wanted) + recent
+    return len(wanted) if taken > max(1.0, cap * (healthy + recent)) else None
+
+
+def _drained_lately(now: Allocation, at: float) -> bool:
+    """Whether any console took this node out within the window: the scheduler tells all of them."""
+    if now.state not in OUT_OF_WORK or not now.reason.startswith(MARKER):
+        return False
+    return now.reason_at is not None and at - now.reason_at < CAP_WINDOW_S
 
 
 async def execute(

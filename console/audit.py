@@ -1,17 +1,29 @@
-"""Append-only record of everything we did to the cluster: who, from where, when, what, outcome."""
+"""Append-only record of everything we did to the cluster: who, from where, when, what, outcome.
+
+Each line carries the SHA-256 of the line before it, so a line that was changed, taken out or put in
+breaks the chain (console/audit_read.py tells where). Each also goes to syslog with its own hash:
+only there a cut end can be seen.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import hashlib
 import os
 import pwd
+import syslog
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from inventory.scheduler import Allocation, Plan, Step
+from probes.sanitise import clean
+
+SYSLOG_CHARS = 400
+"""Below the 480 bytes that RFC 3164 leaves to every relay."""
 
 
 class Who(Struct, frozen=True, kw_only=True):
@@ -37,6 +49,8 @@ class AuditLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The scheduler's word: before the write for intend, after it for reading."""
     ok: bool | None = None
     detail: str = ""
+    prev: str = ""
+    """SHA-256 of the line before, without its newline; "" on the first line of a file."""
 
 
 def who() -> Who:
@@ -117,11 +131,15 @@ class Audit:
         )
 
     def _append(self, lines: Sequence[AuditLine]) -> None:
-        data = b"".join(msgspec.json.encode(line) + b"\n" for line in lines)
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
-            if _torn(fd):
+            # Two consoles must not both follow the same line; closing the file unlocks it.
+            fcntl.flock(fd, fcntl.LOCK_EX)
+            before, torn = _last_line(fd)
+            chained = _chained(lines, before)
+            data = b"".join(line + b"\n" for line in chained)
+            if torn:
                 data = b"\n" + data
             while data:
                 # A disk that gets full takes a part without complaint; the rest then raises.
@@ -129,9 +147,49 @@ class Audit:
             os.fsync(fd)
         finally:
             os.close(fd)
+        _tell_syslog(lines, chained)
 
 
-def _torn(fd: int) -> bool:
-    """Whether the file ends within a line: the disk was full when that was written."""
-    size = os.fstat(fd).st_size
-    return size > 0 and os.pread(fd, 1, size - 1) != b"\n"
+def digest(line: bytes) -> str:
+    """What the next line's `prev` says about this one."""
+    return hashlib.sha256(line).hexdigest()
+
+
+def _chained(lines: Sequence[AuditLine], before: bytes | None) -> list[bytes]:
+    chained: list[bytes] = []
+    for line in lines:
+        prev = "" if before is None else digest(before)
+        before = msgspec.json.encode(structs.replace(line, prev=prev))
+        chained.append(before)
+    return chained
+
+
+BLOCK = 1 << 16
+
+
+def _last_line(fd: int) -> tuple[bytes | None, bool]:
+    """The last line without its newline (None in an empty file), and whether that is missing.
+
+    It is missing when the disk was full as the line was written.
+    """
+    size = at = os.fstat(fd).st_size
+    if not size:
+        return None, False
+    tail = b""
+    while at and b"\n" not in tail[:-1]:
+        step = min(BLOCK, at)
+        at -= step
+        tail = os.pread(fd, step, at) + tail
+    torn = not tail.endswith(b"\n")
+    return tail.removesuffix(b"\n").rpartition(b"\n")[2], torn
+
+
+def _tell_syslog(lines: Sequence[AuditLine], chained: Sequence[bytes]) -> None:
+    """Where no syslog runs this goes nowhere, and the file stands alone."""
+    syslog.openlog("gpuconsole", syslog.LOG_PID, syslog.LOG_AUTH)
+    for line, raw in zip(lines, chained, strict=True):
+        by = f"{line.who.sudo_user or line.who.user}"
+        ok = "" if line.ok is None else f" {'ok' if line.ok else 'FAILED'}"
+        text = f"{line.verb} {line.node} {line.what}{ok} by {by} sha256={digest(raw)}"
+        syslog.syslog(syslog.LOG_NOTICE, clean(text, SYSLOG_CHARS))
+    syslog.closelog()

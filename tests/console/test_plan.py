@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import time
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
@@ -226,3 +227,34 @@ def test_a_reason_is_one_argument_whatever_it_holds(reason: str) -> None:
     assert shlex.split(shlex.join(command)) == list(command)
     assert sum(word.startswith("Reason=") for word in command) == 1
     assert command[-1].startswith("Reason=gpuconsole:") or "Reason=gpuconsole:" in command[-1]
+
+
+def ours(node: str, ago_s: float, by: str = "gpuconsole: xid 79") -> Allocation:
+    return Allocation(
+        node=node, at=time.time(), scheduler="slurm", state="drained", reason=by,
+        reason_at=time.time() - ago_s,
+    )  # fmt: skip
+
+
+def pool(*out: Allocation) -> Fleet:
+    """Twelve nodes: those given, the others idle. A fifth of twelve is two."""
+    state = {name: allocation(name) for name in NAMES}
+    state.update({one.node: one for one in out})
+    return fleet(state)
+
+
+@pytest.mark.parametrize(
+    ("out", "asks"),
+    [
+        ([], False),
+        ([ours("n11", 60)], False),
+        ([ours("n11", 60), ours("n12", 3000)], True),
+        ([ours("n11", 60), ours("n12", 4000)], False),
+        ([ours("n11", 60), ours("n12", 60, by="bad DIMM")], False),
+    ],
+    ids=["none", "one more", "a third within the hour", "long ago", "somebody else's"],
+)
+def test_drains_of_the_last_hour_count_whoever_did_them(out: list[Allocation], asks: bool) -> None:
+    """The scheduler's own record, so consoles on other bastions count too."""
+    plan = act.plan("drain", ["n1"], "why", pool(*out), SLURM, cap=0.2)
+    assert plan.confirm_count == (1 if asks else None)
