@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -14,12 +16,17 @@ from inventory.expressions import natural_key
 from inventory.scheduler import MARKER, Allocation, Plan, Scheduler, Step
 from probes.event import Event, Severity
 
+if TYPE_CHECKING:
+    from console.evidence import Kept
+
 OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
 CAP_WINDOW_S = 3600.0
 """Drains of the last hour count against the cap, whoever did them (our estimate): ten drains of a
 tenth each are as bad as one of everything."""
 SCHEDULERS_OWN = frozenset({"not responding"})
 """Reasons that Slurm writes itself for a dead node: nobody's decision is overwritten."""
+Gather = Callable[[Sequence[str], str], AsyncIterator["Kept"]]
+"""Takes evidence of these nodes for this reason; see console.evidence."""
 FINAL_PHASES = frozenset({"refused", "done", "failed"})
 
 
@@ -178,15 +185,23 @@ async def execute(
     *,
     override: bool = False,
     typed_count: int | None = None,
+    gather: Gather | None = None,
 ) -> AsyncIterator[Step]:
     """Do what the plan says, node by node; intent and outcome of every node are audited.
 
-    Raises UsageError when the plan asks for a typed count and it does not match, ConsoleError when
-    the audit file cannot be written: then nothing is done.
+    `gather` takes evidence of the nodes before a drain; a node of which none can be taken is
+    drained all the same, because that is often the reason. Raises UsageError when the plan asks for
+    a typed count and it does not match, ConsoleError when the audit file cannot be written: then
+    nothing is done.
     """
     _check_count(plan, typed_count)
+    bundles: dict[str, str] = {}
+    if gather is not None and plan.verb == "drain":
+        async for step in _gathered(plan, gather, bundles):
+            feed(step)
+            yield step
     try:
-        audit.intend(plan)
+        audit.intend(plan, bundles)
     except OSError as error:
         raise ConsoleError(
             f"audit file {audit.path}: {error.strerror}; nothing was done"
@@ -194,6 +209,22 @@ async def execute(
     for key, members in _by_scheduler(plan.nodes, fleet).items():
         async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
             yield step
+
+
+async def _gathered(plan: Plan, gather: Gather, bundles: dict[str, str]) -> AsyncIterator[Step]:
+    """One Step a bundle; trouble of ours (a full disk) costs the evidence, not the drain."""
+    try:
+        async for kept in gather(plan.nodes, plan.reason):
+            bundles[kept.node] = f"{kept.path} sha256={kept.sha256}"
+            detail = f"{kept.path} ({kept.note})" if kept.note else kept.path
+            yield Step(
+                node=kept.node, at=time.time(), phase="evidence", ok=kept.answered, detail=detail
+            )
+    except OSError as error:
+        for name in plan.nodes:
+            if name not in bundles:
+                text = f"not kept: {error.strerror or error}"
+                yield Step(node=name, at=time.time(), phase="evidence", ok=False, detail=text)
 
 
 def _check_count(plan: Plan, typed: int | None) -> None:

@@ -13,8 +13,9 @@ import os
 import pwd
 import syslog
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
 import msgspec
 from msgspec import Struct, structs
@@ -49,6 +50,8 @@ class AuditLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """The scheduler's word: before the write for intend, after it for reading."""
     ok: bool | None = None
     detail: str = ""
+    evidence: str = ""
+    """Path and SHA-256 of the bundle that was taken before the write."""
     prev: str = ""
     """SHA-256 of the line before, without its newline; "" on the first line of a file."""
 
@@ -71,6 +74,9 @@ def who() -> Who:
     )
 
 
+_NOTHING: Mapping[str, str] = MappingProxyType({})
+
+
 class Audit:
     """Appends JSON lines to a file that only its owner can read; each line is forced to disk."""
 
@@ -79,8 +85,11 @@ class Audit:
         self.path = path
         self._who = who()
 
-    def intend(self, plan: Plan) -> None:
-        """What is about to be done. Raises OSError when the file cannot be written."""
+    def intend(self, plan: Plan, evidence: Mapping[str, str] = _NOTHING) -> None:
+        """What is about to be done, and on which evidence (node -> bundle).
+
+        Raises OSError when the file cannot be written.
+        """
         before = {allocation.node: allocation for allocation in plan.before}
         lines = [
             AuditLine(
@@ -91,6 +100,7 @@ class Audit:
                 node=node,
                 reason=plan.reason,
                 allocation=before.get(node),
+                evidence=evidence.get(node, ""),
             )
             for node in plan.nodes
         ]

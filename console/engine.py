@@ -23,6 +23,7 @@ from probes.bundle import AgentConfig
 from probes.event import Event, NodeState
 
 if TYPE_CHECKING:
+    from console.evidence import Kept
     from probes.session import Session
     from probes.transport import Transport
 
@@ -94,6 +95,10 @@ class Engine:
         self.fleet.apply(event)
         for tap in self.taps:
             tap(event)
+
+    def transport(self) -> Transport:
+        """One more way to the nodes, beside that of the sessions; the caller closes it."""
+        return self._open()
 
     def _default_transport(self) -> Transport:
         from probes.transport import connections
@@ -202,9 +207,14 @@ class Engine:
         )
 
     async def execute(
-        self, plan: Plan, typed_count: int | None = None, *, override: bool = False
+        self,
+        plan: Plan,
+        typed_count: int | None = None,
+        *,
+        override: bool = False,
+        evidence: bool = True,
     ) -> AsyncIterator[Step]:
-        """Carry out a confirmed plan."""
+        """Carry out a confirmed plan; a drain takes an evidence bundle of each node first."""
         self.check_may_write(plan.verb)
         async for step in act.execute(
             plan,
@@ -214,8 +224,14 @@ class Engine:
             self.feed,
             override=override,
             typed_count=typed_count,
+            gather=self._gather if evidence else None,
         ):
             yield step
+
+    def _gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        from console.evidence import collect
+
+        return collect(self, names, why=why)
 
     NOT_YET = "not read yet"
 

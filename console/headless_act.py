@@ -39,14 +39,18 @@ def act(
     count: int | None,
     as_json: bool,
     despite_findings: bool = False,
+    evidence: bool = True,
 ) -> int:
     """Exit 0 when every node asked for was done (or would be), 3 when any was not."""
     names = expand(nodes_expression)
     if not (yes or dry_run or sys.stdin.isatty()):
         raise UsageError(f"nobody is here to confirm this {verb}", instead="add --yes or --dry-run")
     return run_async(
-        _act(request, verb, names, reason, yes, dry_run, override, count, as_json, despite_findings)
-    )
+        _act(
+            request, verb, names, reason, yes, dry_run, override, count, as_json,
+            despite_findings, evidence,
+        )
+    )  # fmt: skip
 
 
 async def _act(
@@ -60,6 +64,7 @@ async def _act(
     count: int | None,
     json: bool,
     despite_findings: bool,
+    evidence: bool,
 ) -> int:
     out = Stdout() if json else None
     quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
@@ -81,7 +86,7 @@ async def _act(
         if dry_run or not plan.nodes:
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
         typed = count if yes else _ask(plan, count)
-        steps = await _execute(engine, plan, typed, override, out)
+        steps = await _execute(engine, plan, typed, override, evidence, out)
     return Exit.UNKNOWN if plan.refused or not all(_went_well(steps).values()) else Exit.OK
 
 
@@ -139,14 +144,19 @@ def _own_signals() -> Iterator[None]:
 
 
 async def _execute(
-    engine: Engine, plan: Plan, typed: int | None, override: bool, out: Stdout | None
+    engine: Engine,
+    plan: Plan,
+    typed: int | None,
+    override: bool,
+    evidence: bool,
+    out: Stdout | None,
 ) -> list[Step]:
     steps: list[Step] = []
-    async for step in engine.execute(plan, typed, override=override):
+    async for step in engine.execute(plan, typed, override=override, evidence=evidence):
         steps.append(step)
         if out is not None:
             out.write(as_json(step, indent=False))
-        elif step.phase in FINAL_PHASES or not step.ok:
+        elif step.phase in (*FINAL_PHASES, "evidence") or not step.ok:
             say(f"{step.node}: {step.phase}{': ' + step.detail if step.detail else ''}")
     return steps
 

@@ -84,7 +84,7 @@ class Step(Struct, frozen=True, kw_only=True, tag="step"):
     node: str
     at: float
     phase: str
-    """plan, check, write, read, refused, done, failed, audit."""
+    """evidence, plan, check, write, read, refused, done, failed, audit."""
     ok: bool
     detail: str = ""
     command: tuple[str, ...] = ()

@@ -18,6 +18,7 @@ from probes.bundle import AgentConfig, payload, remote_command
 from probes.event import Event, NodeState, NodeStatus
 from probes.talk import Talk
 from probes.transport import Failure, Transport
+from probes.wire import Blob
 
 HELLO_S = 15.0
 """From start to hello when watching: a .bashrc that sleeps 3 s (3.3 s measured) and a cold Lustre
@@ -48,14 +49,20 @@ class Session:
         config: AgentConfig,
         sink: Callable[[Event], None],
         timeout_s: float = 12.0,
+        *,
+        on_blob: Callable[[Blob], None] = lambda blob: None,
     ) -> None:
-        """`sink` is called in the event loop with every Event. `timeout_s` bounds one pass."""
+        """`sink` is called in the event loop with every Event, `on_blob` with pieces of files.
+
+        `timeout_s` bounds one pass.
+        """
         self.node = node
         self.talk: Talk | None = None
         self._transport = transport
         self._config = config
         self._sink = sink
         self._timeout_s = timeout_s
+        self._on_blob = on_blob
         self._fast_s = config.fast_s
         """What silence is measured by; follows the agent's interval."""
         self._wake = asyncio.Event()
@@ -130,6 +137,7 @@ class Session:
     def _new_talk(self) -> Talk:
         self._fast_s = self._config.fast_s
         self.talk = Talk(self.node, self._config.marker, self._sink)
+        self.talk.on_blob = self._on_blob
         return self.talk
 
     async def _converse(self, talk: Talk, start_s: float) -> Failure | None:

@@ -13,7 +13,7 @@ from probes.event import Event, NodeState, NodeStatus
 from probes.reasons import read_exit
 from probes.sanitise import clean, decode
 from probes.transport import Channel, Exit, Failure
-from probes.wire import LINE_BYTES, End, Hello, Lines, read_frame
+from probes.wire import LINE_BYTES, Blob, End, Hello, Lines, read_frame
 
 BYTES_PER_S = 16 << 20
 """More than this in one second pauses the node till the next: an agent sends 100 KB/s at most."""
@@ -44,6 +44,7 @@ class Talk:
         self.last_frame = 0.0
         """time.monotonic of the last frame, or of the start."""
         self.on_connecting: Callable[[], None] = lambda: None
+        self.on_blob: Callable[[Blob], None] = lambda blob: None
         self._marker = marker.encode()
         self._sink = sink
         self._lines = Lines()
@@ -109,6 +110,9 @@ class Talk:
             if isinstance(frame, End):
                 self.ended = True
                 self.over.set()
+                return
+            if isinstance(frame, Blob):
+                self.on_blob(frame)
                 return
             for event in events_of(self.answers, frame, time.monotonic(), time.time()):
                 self._sink(event)

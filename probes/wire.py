@@ -86,13 +86,23 @@ class Job(Struct, tag_field="k", tag="job"):
     rc: int | None = None
 
 
+class Blob(Struct, tag_field="k", tag="blob"):
+    """A piece of a file; see probes.blobs."""
+
+    id: str
+    f: str
+    z: str = ""
+    end: bool = False
+    note: str = ""
+
+
 class End(Struct, tag_field="k", tag="end"):
     """The pass is over."""
 
     t: float = 0.0
 
 
-Frame: TypeAlias = Hello | Tick | Hung | Unhung | Err | Job | End
+Frame: TypeAlias = Hello | Tick | Hung | Unhung | Err | Job | Blob | End
 
 _decoder: msgspec.json.Decoder[Frame] = msgspec.json.Decoder(Frame)
 

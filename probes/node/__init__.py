@@ -18,10 +18,12 @@ else on stdout is noise. Frame kinds ("k"):
           repeated every 5 s while it lasts; {"k":"unhung","p":probe,"dev":device,"t":mono} after.
   err     {"k":"err","p":probe,"text":str,"t":mono}  a probe failed as a whole; the others go on.
   job     {"k":"job","id":str,"state":"started|progress|done|failed|refused","text":str,"rc":int}
+  blob    {"k":"blob","id":str,"f":file name,"z":base64(zlib(chunk)),"end":true,"note":str}  a piece
+          of a file that a job collected, in order; "end" and "note" with the last one.
   end     {"k":"end","t":mono}  pass mode is over; the agent exits 0.
 
 Bastion -> node, one JSON object per line after the payload (EOF ends agent and children in 1 s):
-  {"op":"run","id":str,"what":"nccl","args":{...}}   {"op":"cancel","id":str}
+  {"op":"run","id":str,"what":"nccl"|"evidence","args":{...}}   {"op":"cancel","id":str}
   {"op":"intervals","fast_s":2.0,"slow_s":30.0,"rare_s":300.0}
   {"op":"nvml","id":str,"open":bool}   false: NVML probes pause and NVML is shut down, so that a GPU
       can be reset; true: they go on. Answered by a job frame of that id, done or failed.

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from probes.node.context import Context
     from probes.node.frames import Writer
 
-JOBS = {"nccl": "probes.node.nccl"}
+JOBS = {"nccl": "probes.node.nccl", "evidence": "probes.node.evidence"}
 """What "run" orders may name -> the module whose run(job, args) does it."""
 
 GRACE_S = 0.3
@@ -31,6 +31,12 @@ LINE_BYTES = 65536
 
 TEXT_CHARS = 500
 """Longest text in a job frame."""
+
+BLOB_BYTES = 131072
+"""Of a file in one frame: incompressible and in base64 it is 175 KB of the frame's 256."""
+
+BLOB_WAIT_S = 30.0
+"""How long one frame may wait for a slow reader."""
 
 PROC_SELF = "/proc/self"
 """Missing where /proc is not mounted."""
@@ -67,6 +73,20 @@ class Job:
     def sample(self, device: "str", values: "dict[str, object]") -> "None":
         """Send one answer of the job's probe."""
         self._writer.send({"k": "s", "p": self.probe, "t": self.ctx.mono(), "d": {device: values}})
+
+    def blob(self, name: "str", data: "bytes", note: "str" = "") -> "None":
+        """Send a file in chunks, each compressed; waits for the reader, so nothing is dropped."""
+        import base64
+        import zlib
+
+        chunks = [data[at : at + BLOB_BYTES] for at in range(0, len(data), BLOB_BYTES)] or [b""]
+        for number, chunk in enumerate(chunks):
+            packed = base64.b64encode(zlib.compress(chunk, 6)).decode("ascii")
+            frame: "dict[str, object]" = {"k": "blob", "id": self.name, "f": name, "z": packed}
+            if number == len(chunks) - 1:
+                frame.update(end=True, note=note[:TEXT_CHARS])
+            self._writer.send(frame)
+            self._writer.drain(BLOB_WAIT_S)
 
     def lines(
         self, argv: "list[str]", timeout_s: "float", env: "dict[str, str]"

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -54,6 +57,11 @@ def test_drain_and_resume_of_a_healthy_node_leave_an_audit_trail(site: Site) -> 
     assert intend["who"]["user"]
     assert intend["reason"] == "row remap"
     assert intend["allocation"]["state"] == "idle"
+    path, _, digest = intend["evidence"].partition(" sha256=")
+    assert hashlib.sha256(Path(path).read_bytes()).hexdigest() == digest
+    with tarfile.open(path) as bundle:
+        names = {member.name.partition("/")[2] for member in bundle}
+    assert {"manifest.json", "findings.json", "node/port-counters.txt"} <= names
     assert outcome["ok"] is True
     assert reading["allocation"]["state"] == "drained"
     assert os.stat(site.home / "state" / "gpuconsole" / "audit.jsonl").st_mode & 0o077 == 0
@@ -244,8 +252,9 @@ def test_a_disk_that_gets_full_on_the_way_is_told_and_spoils_no_line(site: Site)
     intended = len(file.read_bytes().splitlines(keepends=True)[0])
     room = file.stat().st_size + intended + 60
     done = site.run(
-        "drain", "n3", "--reason", "first", "--yes", *QUICK, before=("prlimit", f"--fsize={room}")
-    )
+        "drain", "n3", "--reason", "first", "--yes", "--count", "1", *QUICK,
+        before=("prlimit", f"--fsize={room}"),
+    )  # fmt: skip
     assert site.slurm.words()["n3"] == "drained"
     assert done.code == 3
     assert "n3: done" in done.err

@@ -1,0 +1,56 @@
+"""`gpuconsole evidence`: look at the nodes once, then gather a bundle of each."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from console.evidence import Kept, collect
+from console.headless_act import LOOK_S
+from console.launch import engine_for, run_async
+from console.output import Exit, Stdout, as_json, say
+from inventory.errors import ConsoleError, UsageError
+from inventory.expressions import expand, fold
+
+if TYPE_CHECKING:
+    from console.options import Request
+
+
+def run(
+    request: Request,
+    nodes_expression: str,
+    *,
+    into: Path | None,
+    why: str,
+    bug_report: bool,
+    as_json: bool,
+) -> int:
+    """Exit 0 when every node gave all of its part, 3 when any did not."""
+    if into is not None and into.exists() and not into.is_dir():
+        raise UsageError(f"{into} is not a folder", where="-o", instead="name a folder")
+    names = expand(nodes_expression)
+    return run_async(_run(request, names, into, why, bug_report, as_json))
+
+
+async def _run(
+    request: Request, names: list[str], into: Path | None, why: str, bug_report: bool, json: bool
+) -> int:
+    out = Stdout()
+    quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
+    whole = True
+    async with engine_for(quick, one_pass=True, only=fold(names)) as engine:
+        await engine.one_pass()
+        engine.fleet.tick()
+        try:
+            async for kept in collect(engine, names, why=why, into=into, bug_report=bug_report):
+                whole = whole and kept.answered
+                out.write(as_json(kept, indent=False) if json else f"{kept.path}\n".encode())
+                _tell(kept)
+        except OSError as error:
+            raise ConsoleError(f"evidence not kept: {error.strerror or error}") from error
+    return Exit.OK if whole else Exit.UNKNOWN
+
+
+def _tell(kept: Kept) -> None:
+    said = f"{kept.files} files" + (f"; {kept.note}" if kept.note else "")
+    say(f"{kept.node}: {said}")

@@ -1,0 +1,233 @@
+"""Job "evidence": what a repair shop asks for, gathered before a node is taken out of work.
+
+Kernel log of this boot and the last one, the driver's own report, link and port counters, services
+and versions, as files. Read only, each command bounded in time and size; after one nvidia-smi that
+does not come back no second one is started. Secrets are taken out here, on the node: no environment
+and no command line of a process is read, and what looks like a password, token or key is struck.
+"""
+
+import os
+import re
+import select
+import time
+
+from probes.node.jobs import kill_tree
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from probes.node.context import Context
+    from probes.node.jobs import Job
+
+FILE_BYTES = 4 << 20
+"""Most of one command or file; a whole `nvidia-smi -q` of 16 GPUs is 300 KB."""
+
+ALL_BYTES = 24 << 20
+"""Most of one node."""
+
+COMMAND_S = 8.0
+"""nvidia-smi without persistence mode initialises 8 GPUs in about 4 s; our estimate."""
+
+DRIVER = "nvidia-smi"
+
+KERNEL_COMMANDS = (
+    ("dmesg.txt", ("dmesg",)),
+    ("nvidia-smi-q.txt", (DRIVER, "-q")),
+    ("nvidia-smi.txt", (DRIVER,)),
+    ("nvlink-status.txt", (DRIVER, "nvlink", "-s")),
+    ("nvlink-errors.txt", (DRIVER, "nvlink", "-e")),
+    ("topo.txt", (DRIVER, "topo", "-m")),
+)
+"""They ask the kernel and the driver, so they are right from inside a container too."""
+
+HOST_COMMANDS = (
+    ("kernel-this-boot.txt", ("journalctl", "-k", "-b", "0", "-n", "5000", "--no-pager")),
+    ("kernel-last-boot.txt", ("journalctl", "-k", "-b", "-1", "-n", "5000", "--no-pager")),
+    ("lspci.txt", ("lspci", "-nn", "-vv")),
+    ("ibstat.txt", ("ibstat",)),
+    ("rdma-link.txt", ("rdma", "link")),
+    ("failed-units.txt", ("systemctl", "--failed", "--no-pager")),
+    ("fabric-manager.txt", ("systemctl", "status", "nvidia-fabricmanager", "--no-pager")),
+    ("processes.txt", ("ps", "-axo", "pid,ppid,user,stat,etime,wchan:32,comm")),
+)
+"""Only where the agent sees the host itself. No option prints an environment or a command line."""
+
+FILES = (
+    "proc/cmdline", "proc/loadavg", "proc/meminfo", "proc/self/mountinfo", "proc/uptime",
+    "proc/driver/nvidia/version", "proc/pressure/io", "proc/pressure/memory", "proc/mdstat",
+    "etc/os-release", "sys/class/dmi/id/product_name", "sys/class/dmi/id/bios_version",
+    "sys/class/dmi/id/board_name", "var/log/fabricmanager.log",
+)  # fmt: skip
+
+SECRETS = (
+    (
+        re.compile(
+            r"(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|credentials?"
+            r"|authorization)[\w.-]*\s*[=:\s]\s*)(?!\[struck\])(?:bearer\s+)?[^\s,;]+"
+        ),
+        r"\1[struck]",
+    ),
+    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s:/@]+:)[^\s@/]+@"), r"\1[struck]@"),
+    (
+        re.compile(
+            r"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_\w{30,}|hf_\w{20,}|sk-[\w-]{20,}|xox[abp]-[\w-]{10,}"
+            r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+        ),
+        "[struck]",
+    ),
+    (
+        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S),
+        "[struck]",
+    ),
+)
+"""What looks like a secret -> what is left of it. Public forms of AWS, GitHub, Hugging Face, OpenAI
+and Slack tokens and of JSON web tokens."""
+
+
+def run(job: "Job", args: "dict[str, object]") -> "None":
+    """Send every file as blobs, then "done". `bug_report` true adds nvidia-bug-report.sh."""
+    job.state("started")
+    pile = Pile(job)
+    commands = KERNEL_COMMANDS + (HOST_COMMANDS if job.ctx.root == "/" else ())
+    stuck = bool(job.ctx.stuck())
+    for name, argv in commands:
+        if job.cancelled.is_set():
+            return
+        if argv[0] == DRIVER and stuck:
+            pile.add(name, b"", "not asked: a driver call hangs already")
+            continue
+        data, note, hung = command(job, list(argv), COMMAND_S)
+        stuck = stuck or (hung and argv[0] == DRIVER)
+        pile.add(name, data, note)
+    for path in FILES:
+        raw = job.ctx.read_bytes(path)
+        if raw is not None:
+            pile.add(path.replace("/", "_") + ".txt", raw)
+    pile.add("port-counters.txt", port_counters(job.ctx))
+    if args.get("bug_report") is True and not stuck:
+        bug_report(job, pile)
+    job.state("done", "%d files, %d KB" % (pile.count, pile.sent // 1024))
+
+
+class Pile:
+    """What has been sent so far."""
+
+    def __init__(self, job: "Job") -> "None":
+        self.job = job
+        self.count = 0
+        self.sent = 0
+
+    def add(self, name: "str", data: "bytes", note: "str" = "", text: "bool" = True) -> "None":
+        """Send a file without its secrets; beyond ALL_BYTES only its name and the reason."""
+        room = min(FILE_BYTES, ALL_BYTES - self.sent)
+        if len(data) > room:
+            note = (note + "; " if note else "") + "cut: %d of %d bytes" % (max(0, room), len(data))
+            data = data[-room:] if room > 0 else b""
+        if text:
+            data = struck(data)
+        self.job.blob(name, data, note)
+        self.count += 1
+        self.sent += len(data)
+
+
+def struck(data: "bytes") -> "bytes":
+    """The same text with what looks like a secret replaced."""
+    text = data.decode("utf-8", "replace")
+    for pattern, left in SECRETS:
+        text = pattern.sub(left, text)
+    return text.encode("utf-8")
+
+
+def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, str, bool]":
+    """(output with stderr in it, note, whether it did not come back). Never raises."""
+    import subprocess
+
+    try:
+        child = subprocess.Popen(
+            argv,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+            env=dict(os.environ, LC_ALL="C", SYSTEMD_COLORS="0"),
+        )
+    except OSError as error:
+        return b"", "not run: %s" % (error.strerror or error), False
+    job.child = child
+    assert child.stdout is not None
+    data, in_time = _read(child.stdout.fileno(), limit_s)
+    if not in_time:
+        kill_tree(child.pid)
+    # A child in an uninterruptible driver call outlives SIGKILL: it is left, never waited for.
+    gone = _reaped(child, 1.0)
+    child.stdout.close()
+    if not gone:
+        return data, "does not end: hung in the kernel", True
+    if not in_time:
+        return data, "stopped after %g s" % limit_s, True
+    return data, "" if child.returncode == 0 else "exit status %d" % child.returncode, False
+
+
+def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool]":
+    """Bytes until the end or the limit; the newest FILE_BYTES are kept."""
+    until = time.monotonic() + limit_s
+    data = bytearray()
+    while True:
+        left = until - time.monotonic()
+        if left <= 0 or not select.select([handle], [], [], left)[0]:
+            return bytes(data), False
+        part = os.read(handle, 65536)
+        if not part:
+            return bytes(data), True
+        data += part
+        if len(data) > 2 * FILE_BYTES:
+            del data[:-FILE_BYTES]
+
+
+def _reaped(child: "object", limit_s: "float") -> "bool":
+    import subprocess
+
+    try:
+        child.wait(limit_s)  # type: ignore[attr-defined]
+    except subprocess.TimeoutExpired:
+        return False
+    return True
+
+
+def port_counters(ctx: "Context") -> "bytes":
+    """Every counter of every RDMA port: `mlx5_0/1 counters/symbol_error 0`, one a line."""
+    lines = []
+    for device in ctx.listdir("sys/class/infiniband")[:64]:
+        for port in ctx.listdir("sys/class/infiniband", device, "ports")[:8]:
+            base = ("sys/class/infiniband", device, "ports", port)
+            for name in ("state", "phys_state", "rate", "lid", "sm_lid", "link_layer"):
+                lines.append("%s/%s %s %s" % (device, port, name, ctx.read(*(base + (name,)))))
+            for group in ("counters", "hw_counters"):
+                for name in ctx.listdir(*(base + (group,)))[:128]:
+                    value = ctx.read(*(base + (group, name)))
+                    lines.append("%s/%s %s/%s %s" % (device, port, group, name, value))
+    return "\n".join(lines).encode("utf-8")
+
+
+BUG_REPORT_S = 120.0
+"""nvidia-bug-report.sh in safe mode takes 20-60 s on 8 GPUs; our estimate."""
+
+
+def bug_report(job: "Job", pile: "Pile") -> "None":
+    """NVIDIA's own collection. The one thing that needs a file on the node, in memory, removed."""
+    import shutil
+    import tempfile
+
+    folder = tempfile.mkdtemp(prefix="gpuconsole-", dir="/dev/shm")
+    try:
+        out = os.path.join(folder, "report")
+        argv = ["nvidia-bug-report.sh", "--safe-mode", "--output-file", out]
+        said, note, _ = command(job, argv, BUG_REPORT_S)
+        made = [name for name in sorted(os.listdir(folder)) if name.startswith("report")]
+        if not made:
+            pile.add("nvidia-bug-report.txt", said, note or "it wrote no file")
+        for name in made[:1]:
+            with open(os.path.join(folder, name), "rb") as file:
+                raw = file.read(FILE_BYTES + 1)
+            pile.add("nvidia-bug-" + name, raw, note, text=False)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
