@@ -224,11 +224,12 @@ class Engine:
             self.feed,
             override=override,
             typed_count=typed_count,
-            gather=self._gather if evidence else None,
+            gather=self.gather if evidence else None,
         ):
             yield step
 
-    def _gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """An evidence bundle of each node, in the state directory."""
         from console.evidence import collect
 
         return collect(self, names, why=why)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -24,6 +24,7 @@ from probes.event import Event, Finding, NodeStatus, Sample, decoder
 from probes.rules import load_rules
 
 if TYPE_CHECKING:
+    from console.evidence import Kept
     from console.options import Request
 
 
@@ -133,6 +134,10 @@ class ReplayEngine(Engine):
         self._path = path
         self._speed = speed
         self._clock = clock
+
+    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """There is no node to ask."""
+        raise UsageError("a recording has no nodes to ask")
 
     async def run(self) -> None:
         """Feed every Event when its time has come; then keep the last picture."""

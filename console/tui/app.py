@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from rich.console import RenderableType
 from textual.app import App
@@ -36,6 +36,9 @@ from console.tui.theme import THEME, Look, look_here
 from inventory.errors import ConsoleError
 from inventory.scheduler import Plan, Step
 from probes.event import Finding
+
+if TYPE_CHECKING:
+    from console.evidence import Kept
 
 TICK_S = 1.0
 SLICE_S = 0.004
@@ -84,6 +87,10 @@ class Engine(Protocol):
 
     def start_test(self, names: Sequence[str]) -> Mapping[str, str]:
         """Start the NCCL check; node -> why not."""
+        ...
+
+    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """Take evidence bundles."""
         ...
 
     def ssh_command(self, name: str) -> list[str]:

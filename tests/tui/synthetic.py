@@ -10,8 +10,9 @@ import msgspec
 
 from console import act
 from console.engine import Engine
+from console.evidence import Kept, folder, write
 from console.fleet import Fleet
-from console.settings import Settings
+from console.settings import Settings, private
 from inventory.node import Inventory, Node
 from inventory.scheduler import MARKER, Allocation, Job, Step
 from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
@@ -339,6 +340,11 @@ class LocalEngine(Engine):
     async def refresh(self) -> None:
         """Read the scheduler, as the engine does every few seconds."""
         await act.read_allocations(self.fleet, self.schedulers, self.feed)
+
+    async def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """There is no node to ask: a bundle of what is known, which is what evidence writes."""
+        for name in names:
+            yield write(self, name, {}, "not asked: synthetic", why, private(folder()))
 
     async def run(self) -> None:
         """Nothing to collect: wait to be cancelled."""

@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
 
 
+KEPT_SHOWN_S = 8.0
+"""A path takes longer to read than a word."""
+
+
 class ActingScreen(Screen[None]):
     """A screen with nodes to act on. Subclasses say which and how to draw themselves."""
 
@@ -101,6 +105,29 @@ class ActingScreen(Screen[None]):
             return
         for name, why in (answer or {}).items():
             self.notify(f"{name}: {why}", severity="warning", markup=False)
+
+    def action_evidence(self) -> None:
+        """Gather bundles of the chosen nodes; nothing is changed, so nothing is asked."""
+        names = self.chosen()
+        if not names:
+            self.notify("no node is chosen", severity="warning")
+            return
+        self.notify(f"gathering evidence of {fold(names)}", markup=False)
+        self._gather(names)
+
+    @work(exit_on_error=False, group="evidence")
+    async def _gather(self, names: Sequence[str]) -> None:
+        try:
+            async for kept in self.console_app.engine.gather(names, "asked for in the console"):
+                said = f"{kept.node}: {kept.path}" + (f" ({kept.note})" if kept.note else "")
+                self.notify(
+                    said,
+                    severity="information" if kept.answered else "warning",
+                    timeout=KEPT_SHOWN_S,
+                    markup=False,
+                )
+        except (ConsoleError, OSError) as error:
+            self.notify(f"evidence: {error}", severity="error", markup=False)
 
     def action_copy(self) -> None:
         """Copy the chosen nodes as a folded host list."""
