@@ -48,6 +48,12 @@ def schedulers_for(inventory: Inventory) -> dict[str, Scheduler]:
             from inventory.run import LocalRun
 
             found[kind] = Kubernetes(LocalRun(), kind.partition(":")[2])
+        elif kind == "hook" and inventory.hook is not None:
+            from inventory.hook import HookScheduler
+            from inventory.run import LocalRun
+
+            names = [node.scheduled_as for node in inventory.nodes if node.scheduler == kind]
+            found[kind] = HookScheduler(LocalRun(), inventory.hook, names)
     return found
 
 

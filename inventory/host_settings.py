@@ -18,13 +18,14 @@ from inventory import marked
 from inventory.expressions import is_host_name
 from inventory.marked import Problems
 from inventory.nearest import nearest
+from inventory.node import Hook
 from inventory.paths import expanded
 
 Settings: TypeAlias = dict[str, Any]
 """Keywords of Node."""
 Read: TypeAlias = Callable[[yaml.Node, str, Problems], Any]
 
-SCHEDULERS = ("slurm", "kubernetes", "none")
+SCHEDULERS = ("slurm", "kubernetes", "hook", "none")
 MAX_GPUS = 256
 """Far above any host; the largest we know has 16."""
 
@@ -45,7 +46,7 @@ def choice(node: yaml.Node, what: str, valid: Sequence[str], problems: Problems)
 
 
 def scheduler(node: yaml.Node, what: str, problems: Problems) -> str | None:
-    """slurm, kubernetes[:CONTEXT] or none (which says that nobody schedules work there)."""
+    """slurm, kubernetes[:CONTEXT], hook or none (which says that nobody schedules work there)."""
     if isinstance(node, yaml.ScalarNode) and re.fullmatch(r"kubernetes:\S+", node.value):
         return str(node.value)
     return choice(node, what, SCHEDULERS, problems)
@@ -153,6 +154,28 @@ def _address(node: yaml.Node, what: str, problems: Problems) -> str | None:
         problems.add(node, f"{what} {value!r} is neither a host name nor an IP address")
         return None
     return value
+
+
+HOOKS = {"state": ("{nodes}",), "drain": ("{node}", "{reason}"), "resume": ("{node}",)}
+"""Commands of a hook -> what each must pass on."""
+
+
+def hook(found: Mapping[str, yaml.Node], at: yaml.Node, problems: Problems) -> Hook | None:
+    """The three commands; each has to be there and to name its nodes."""
+    read: dict[str, tuple[str, ...]] = {}
+    for name, places in HOOKS.items():
+        if name not in found:
+            problems.add(at, f"hook has no {name}", f"write {name}: [PROGRAM, '{places[0]}']")
+            continue
+        argv = _become(found[name], f"hook.{name}", problems)
+        lacking = [place for place in places if argv and place not in " ".join(argv)]
+        if lacking:
+            problems.add(found[name], f"hook.{name} does not pass {lacking[0]} on")
+        elif argv and name == "state" and places[0] not in argv:
+            problems.add(found[name], "hook.state: {nodes} must be a word of its own")
+        elif argv:
+            read[name] = argv
+    return Hook(**read) if len(read) == len(HOOKS) else None
 
 
 SETTINGS: Mapping[str, Read] = {

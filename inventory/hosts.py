@@ -3,7 +3,11 @@
 The smallest one is `hosts: gpu[001-064]`. Everything there is:
 
     cluster: alpha                      # shown in titles and documents
-    scheduler: slurm                    # slurm, kubernetes or none; default for all hosts
+    scheduler: slurm                    # slurm, kubernetes[:CONTEXT], hook, none; for all hosts
+    hook:                               # the site's own commands: see inventory/hook.py
+      state: [/usr/local/sbin/pool, state, "{nodes}"]
+      drain: [/usr/local/sbin/pool, out, "{node}", "{reason}"]
+      resume: [/usr/local/sbin/pool, in, "{node}"]
     ssh:
       config: ~/.ssh/cluster_config     # instead of the user's and the system's
       known_hosts: [/etc/ssh/known]     # instead of the user's and the system's
@@ -49,16 +53,25 @@ from msgspec import Struct
 from inventory import marked
 from inventory.errors import UsageError
 from inventory.expressions import MAX_HOSTS, expand, fold, is_host_name, natural_key
-from inventory.host_settings import HOST_SETTINGS, SETTINGS, Read, Settings, choice, scheduler
+from inventory.host_settings import (
+    HOOKS,
+    HOST_SETTINGS,
+    SETTINGS,
+    Read,
+    Settings,
+    choice,
+    hook,
+    scheduler,
+)
 from inventory.marked import Problems
 from inventory.nearest import nearest
-from inventory.node import Inventory, Node
+from inventory.node import Hook, Inventory, Node
 from inventory.paths import expanded, is_file
 
 HOST_KEY_POLICIES = ("strict", "accept-new")
 PER_HOST = ("address", "scheduler_name")
 """Keys that differ from host to host; an expression gives each host its own."""
-_TOP_KEYS = ("cluster", "hosts", "groups", "defaults", "scheduler", "ssh", "local")
+_TOP_KEYS = ("cluster", "hosts", "groups", "defaults", "scheduler", "hook", "ssh", "local")
 
 
 class _Place(Struct, frozen=True):
@@ -124,6 +137,7 @@ class _File:
         return Inventory(
             nodes=tuple(sorted(self.nodes, key=lambda node: natural_key(node.name))),
             cluster=self.cluster(top),
+            hook=self.hook(top, root),
             source=str(self.path),
             **self.ssh(top),
         )
@@ -159,6 +173,15 @@ class _File:
         if "cluster" not in top:
             return ""
         return marked.text(top["cluster"], "cluster", self.problems) or ""
+
+    def hook(self, top: dict[str, yaml.Node], root: yaml.Node) -> Hook | None:
+        """The site's commands; nodes with `scheduler: hook` cannot do without."""
+        if "hook" in top:
+            found = self.section(top["hook"], "hook", tuple(HOOKS))
+            return hook(found, top["hook"], self.problems)
+        if any(node.scheduler == "hook" for node in self.nodes):
+            self.problems.add(root, "scheduler: hook, but no hook:", "write the commands there")
+        return None
 
     def groups(self, top: dict[str, yaml.Node]) -> Iterator[tuple[str, yaml.Node]]:
         """Names and bodies of the groups."""

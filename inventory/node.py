@@ -36,7 +36,7 @@ class Node(Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     """How many GPUs the site expects; None means majority of the role, then catalogue."""
     scheduler: str | None = None
-    """"slurm", "kubernetes" or None: who takes this node out of work."""
+    """"slurm", "kubernetes[:CONTEXT]", "hook" or None: who takes this node out of work."""
     scheduler_name: str = ""
     """The node's name there; empty means `name`."""
     torch_python: str | None = None
@@ -54,6 +54,14 @@ class Node(Struct, frozen=True, kw_only=True):
         return self.scheduler_name or self.name
 
 
+class Hook(Struct, frozen=True, kw_only=True):
+    """argv templates of a site's own drain commands; see inventory.hook."""
+
+    state: tuple[str, ...]
+    drain: tuple[str, ...]
+    resume: tuple[str, ...]
+
+
 class Inventory(Struct, frozen=True, kw_only=True):
     """All nodes, in natural order, and the settings that are not per node."""
 
@@ -65,5 +73,7 @@ class Inventory(Struct, frozen=True, kw_only=True):
     """ssh_config file to use instead of the user's and the system's."""
     known_hosts: tuple[str, ...] = ()
     """known_hosts files to use instead of the user's and the system's."""
+    hook: Hook | None = None
+    """The commands behind `scheduler: hook`."""
     host_keys: str = "strict"
     """"strict" or "accept-new"; there is no off."""
