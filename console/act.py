@@ -40,8 +40,11 @@ def plan(
     override: bool = False,
     despite_findings: bool = False,
     cap: float = 0.2,
+    forbidden: Callable[[str], str] = lambda node: "",
 ) -> Plan:
     """What would happen to these nodes; pure, from what the Fleet knows now.
+
+    `forbidden` says why the operator may not do this to a node ("" when they may).
 
     Raises UsageError when the reason is missing.
     """
@@ -53,6 +56,7 @@ def plan(
     wanted: list[str] = []
     for name in sorted(dict.fromkeys(names), key=natural_key):
         why = _refusal(verb, name, fleet, schedulers, override, despite_findings)
+        why = why or forbidden(name)
         if why:
             refused[name] = why
         else:
@@ -162,11 +166,16 @@ def _warnings(
 def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> int | None:
     if verb != "drain" or not wanted:
         return None
-    pool = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
-    healthy = sum(1 for a in pool if a.state not in OUT_OF_WORK)
-    recent = sum(1 for a in pool if _drained_lately(a, fleet.clock()))
+    healthy, recent = pool(fleet)
     taken = len(wanted) + recent
     return len(wanted) if taken > max(1.0, cap * (healthy + recent)) else None
+
+
+def pool(fleet: Fleet) -> tuple[int, int]:
+    """Nodes in work, and nodes that any console took out within the window."""
+    known = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
+    healthy = sum(1 for a in known if a.state not in OUT_OF_WORK)
+    return healthy, sum(1 for a in known if _drained_lately(a, fleet.clock()))
 
 
 def _drained_lately(now: Allocation, at: float) -> bool:

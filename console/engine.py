@@ -210,7 +210,15 @@ class Engine:
             override=override,
             despite_findings=despite_findings,
             cap=self.settings.drain_cap,
+            forbidden=self._forbidden(verb),
         )
+
+    def _forbidden(self, verb: str) -> Callable[[str], str]:
+        """The site's policy on this verb, read now. Raises UsageError when the file is wrong."""
+        from console import policy
+
+        rules, by = policy.load(), policy.operator()
+        return lambda node: rules.refusal(verb, node, by)
 
     async def execute(
         self,
@@ -268,9 +276,10 @@ class Engine:
     ) -> dict[str, str]:
         """Start the node-level all-reduce; node -> why not for those that were refused."""
         self.check_may_write("test")
+        forbidden = self._forbidden("test")
         refused: dict[str, str] = {}
         for name in names:
-            why = "" if force else self.test_refusal(name)
+            why = forbidden(name) or ("" if force else self.test_refusal(name))
             session = self.sessions.get(name)
             if not why and (
                 session is None or not session.send(self._test_op(name, force, limit_s))

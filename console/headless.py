@@ -8,32 +8,56 @@ import sys
 import time
 from typing import TYPE_CHECKING
 
+from msgspec import structs
+
 from console.launch import engine_for, inventory_for, narrate, run_async
-from console.output import Stdout, as_json, as_ndjson, document, exit_code
+from console.output import Stdout, as_json, as_ndjson, document, exit_code, say
 from inventory.expressions import fold
 from probes.event import Event, Severity
 
 if TYPE_CHECKING:
     from console.options import Request
+    from console.policy import Automatic
 
 TICK_S = 1.0
 
 
-def one_pass(request: Request, fail_on: str | None) -> int:
+def one_pass(
+    request: Request, fail_on: str | None, *, drain_on: str | None = None, dry_run: bool = False
+) -> int:
     """`gpuconsole --json`: ask every node once, write one document, return the exit code."""
-    return run_async(_one_pass(request, Severity(fail_on) if fail_on else None))
+    return run_async(
+        _one_pass(request, Severity(fail_on) if fail_on else None, drain_on is not None, dry_run)
+    )
 
 
-async def _one_pass(request: Request, fail_on: Severity | None) -> int:
+async def _one_pass(
+    request: Request, fail_on: Severity | None, automatic: bool, dry_run: bool
+) -> int:
     started = time.time()
+    limits = _limits() if automatic else None
     async with engine_for(request, one_pass=True) as engine:
         await engine.one_pass()
         engine.fleet.tick()
         report = document(engine.fleet, started, time.time())
+        if limits is not None:
+            from console.headless_auto import drain_sick
+
+            did = await drain_sick(engine, limits, dry_run=dry_run)
+            report = structs.replace(report, automatic=did)
+            say(f"gpuconsole: {did.summary}")
     counts = ", ".join(f"{number} {name}" for name, number in report.counts.items() if number)
     narrate(f"{len(report.nodes)} nodes in {report.duration_s:.1f} s: {counts}")
     Stdout().write(as_json(report, indent=sys.stdout.isatty()))
     return exit_code(report.verdict, fail_on)
+
+
+def _limits() -> Automatic:
+    """Looked up before a node is asked: without a policy nothing is done at all."""
+    from console import policy
+    from console.headless_auto import caps
+
+    return caps(policy.load())
 
 
 def watch(request: Request) -> int:

@@ -84,6 +84,16 @@ class FoldedFinding(Struct, frozen=True, kw_only=True):
     """The sentence of the first node in natural order."""
 
 
+class AutomaticReport(Struct, frozen=True, kw_only=True):
+    """What --drain-on did, or with --dry-run would do."""
+
+    summary: str
+    dry_run: bool
+    drained: list[str] = []
+    refused: dict[str, str] = {}
+    """Node -> why it was left alone."""
+
+
 class Document(Struct, frozen=True, kw_only=True):
     """One pass over all nodes; always every node of the inventory, in natural order."""
 
@@ -96,6 +106,8 @@ class Document(Struct, frozen=True, kw_only=True):
     nodes: list[NodeReport]
     findings: list[FoldedFinding]
     errors: list[str] = field(default_factory=list)
+    automatic: AutomaticReport | None = None
+    """Only with --drain-on."""
 
 
 def document(fleet: Fleet, started: float, now: float) -> Document:
@@ -215,15 +227,17 @@ def as_ndjson(events: Iterable[Event]) -> bytes:
 
 
 def schema() -> dict[str, object]:
-    """JSON Schema of the document and of the Event union."""
-    kinds = (Document, Event)
-    (one_pass, event), components = msgspec.json.schema_components(
+    """JSON Schema of the documents and of the Event union."""
+    from console.diagnose.command import Diagnosis
+
+    kinds = (Document, Diagnosis, Event)
+    (one_pass, diagnosis, event), components = msgspec.json.schema_components(
         kinds, ref_template="#/$defs/{name}"
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gpuconsole",
-        "oneOf": [one_pass, event],
+        "oneOf": [one_pass, diagnosis, event],
         "$defs": components,
     }
 

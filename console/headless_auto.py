@@ -1,0 +1,103 @@
+"""`gpuconsole --json --drain-on critical`: cron takes nodes with hardware faults out of work.
+
+Off without `automatic:` in the policy. Only findings of this very pass, critical and with hardware
+evidence, count; nodes that are unknown, already out of work or somebody else's are left alone. More
+sick nodes than the caps allow look like one common cause: then none is drained.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from console import act
+from console.output import AutomaticReport
+from console.policy import Automatic, Policy
+from inventory.errors import ConsoleError, UsageError
+from inventory.expressions import fold
+from probes.event import Finding, Severity
+
+if TYPE_CHECKING:
+    from console.engine import Engine
+
+
+def caps(policy: Policy) -> Automatic:
+    """The caps. UsageError when the policy does not allow automatic drains."""
+    if policy.automatic is None:
+        raise UsageError(
+            "no policy allows automatic drains", where="--drain-on",
+            instead="write automatic: {max_nodes: 2, max_share: 0.05} into the policy file",
+        )  # fmt: skip
+    return policy.automatic
+
+
+async def drain_sick(engine: Engine, limits: Automatic, *, dry_run: bool) -> AutomaticReport:
+    """What was done, or would be. Raises UsageError in read-only mode."""
+    sick = candidates(engine, limits)
+    room = _room(engine, limits)
+    if len(sick) > room:
+        return AutomaticReport(
+            dry_run=dry_run, refused=dict.fromkeys(sick, f"{len(sick)} sick, room for {room}"),
+            summary=f"nothing drained: {len(sick)} nodes are sick ({fold(sick)}) and the policy "
+            f"leaves room for {room}; a common cause is likely, look at it",
+        )  # fmt: skip
+    done: list[str] = []
+    refused: dict[str, str] = {}
+    for name, finding in sick.items():
+        why = await _drain(engine, name, finding, dry_run)
+        if why:
+            refused[name] = why
+        else:
+            done.append(name)
+    return AutomaticReport(
+        dry_run=dry_run, drained=done, refused=refused, summary=_summary(done, refused, dry_run)
+    )
+
+
+def candidates(engine: Engine, limits: Automatic) -> dict[str, Finding]:
+    """Node -> the finding that it would be drained for, in natural order."""
+    found: dict[str, Finding] = {}
+    for node in engine.inventory.nodes:
+        now = engine.fleet.nodes[node.name].allocation
+        if now is None or now.state in act.OUT_OF_WORK or now.state == "unknown":
+            continue
+        proof = next((f for f in engine.fleet.findings[node.name] if _proves(f, limits)), None)
+        if proof is not None:
+            found[node.name] = proof
+    return found
+
+
+def _proves(finding: Finding, limits: Automatic) -> bool:
+    """Hardware evidence of this pass, critical, of a rule that the policy names."""
+    seen = not (finding.latched or finding.acknowledged)
+    severe = finding.severity is Severity.CRITICAL and finding.hard
+    return seen and severe and limits.wants(finding.rule)
+
+
+def _room(engine: Engine, limits: Automatic) -> int:
+    """How many more may go within the hour; drains of people count."""
+    healthy, recent = act.pool(engine.fleet)
+    return max(0, min(limits.max_nodes, int(limits.max_share * (healthy + recent))) - recent)
+
+
+async def _drain(engine: Engine, name: str, finding: Finding, dry_run: bool) -> str:
+    """Why this node was not drained; "" when it was (or would be)."""
+    try:
+        plan = await engine.plan("drain", [name], f"auto: {finding.say}")
+        if plan.refused:
+            return plan.refused[name]
+        if plan.confirm_count is not None:
+            return "above the cap for drains of any kind"
+        if dry_run:
+            return ""
+        steps = [step async for step in engine.execute(plan)]
+    except ConsoleError as error:
+        return str(error)
+    last = [step for step in steps if step.phase in act.FINAL_PHASES]
+    return "" if last and last[-1].ok else (last[-1].detail if last else "no outcome")
+
+
+def _summary(done: list[str], refused: dict[str, str], dry_run: bool) -> str:
+    word = "would drain" if dry_run else "drained"
+    text = f"{word} {fold(done)}" if done else f"nothing {'to drain' if dry_run else 'drained'}"
+    left = [f"{name}: {why}" for name, why in refused.items()]
+    return f"{text}; left alone: {'; '.join(left)}" if left else text
