@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from console.engine import schedulers_for
 from console.launch import inventory_for
 from console.output import Exit, Stdout
+from console.schedulers import schedulers_for
 from console.settings import log_path, private, state_dir
 from inventory.errors import ConsoleError
 from inventory.node import Inventory

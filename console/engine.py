@@ -12,9 +12,12 @@ import gc
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from console import act
 from console.audit import Audit
 from console.fleet import Fleet
+from console.schedulers import schedulers_for
 from console.settings import Settings, state_dir
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
@@ -31,30 +34,6 @@ Sink = Callable[[Event], None]
 POWERED_OFF = "off"
 FIRST_READING_S = 2.0
 """How long sessions wait to learn which nodes are powered off by design."""
-
-
-def schedulers_for(inventory: Inventory) -> dict[str, Scheduler]:
-    """One Scheduler object per kind named in the inventory."""
-    kinds = {node.scheduler for node in inventory.nodes if node.scheduler}
-    found: dict[str, Scheduler] = {}
-    for kind in sorted(kinds):
-        if kind == "slurm":
-            from inventory.run import LocalRun
-            from inventory.slurm import Slurm
-
-            found[kind] = Slurm(LocalRun())
-        elif kind.partition(":")[0] == "kubernetes":
-            from inventory.kubernetes import Kubernetes
-            from inventory.run import LocalRun
-
-            found[kind] = Kubernetes(LocalRun(), kind.partition(":")[2])
-        elif kind == "hook" and inventory.hook is not None:
-            from inventory.hook import HookScheduler
-            from inventory.run import LocalRun
-
-            names = [node.scheduled_as for node in inventory.nodes if node.scheduler == kind]
-            found[kind] = HookScheduler(LocalRun(), inventory.hook, names)
-    return found
 
 
 class Engine:
@@ -201,7 +180,7 @@ class Engine:
         self.check_may_write(verb)
         await self.read_schedulers()
         self.fleet.tick()
-        return act.plan(
+        plan = act.plan(
             verb,
             names,
             reason,
@@ -212,6 +191,19 @@ class Engine:
             cap=self.settings.drain_cap,
             forbidden=self._forbidden(verb),
         )
+        return await self._with_history(plan) if verb == "resume" else plan
+
+    async def _with_history(self, plan: Plan) -> Plan:
+        """What changed on each node since the evidence of its drain was taken."""
+        from console import since
+
+        now = self.fleet.clock()
+        told = [
+            text
+            for name in plan.nodes
+            for text in await asyncio.to_thread(since.notes, self.fleet.nodes[name], now)
+        ]
+        return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 
     def _forbidden(self, verb: str) -> Callable[[str], str]:
         """The site's policy on this verb, read now. Raises UsageError when the file is wrong."""

@@ -13,6 +13,7 @@ import contextlib
 import hashlib
 import io
 import os
+import re
 import tarfile
 import time
 from collections.abc import AsyncIterator, Iterable
@@ -45,6 +46,9 @@ KEEP_BYTES = 4 << 30
 SETTLED = frozenset({
     NodeState.UNREACHABLE, NodeState.AUTH_FAILED, NodeState.HOST_KEY_CHANGED, NodeState.NO_PYTHON,
 })  # fmt: skip
+
+
+_NAME = re.compile(r"-(\d{8}T\d{6}Z)(?:\.(\d+))?\.tar\.gz$")
 
 
 class Kept(Struct, frozen=True, kw_only=True):
@@ -267,7 +271,7 @@ def _write(path: Path, raw: bytes) -> None:
 def retain(target: Path, now: float | None = None) -> list[Path]:
     """Remove what is too old or too much, oldest first; what was removed."""
     now = time.time() if now is None else now
-    found = sorted(target.glob("*-????????T??????Z*.tar.gz"), key=_taken, reverse=True)
+    found = sorted(target.glob("*-????????T??????Z*.tar.gz"), key=taken, reverse=True)
     per_node: dict[str, int] = {}
     total = 0
     gone: list[Path] = []
@@ -282,6 +286,7 @@ def retain(target: Path, now: float | None = None) -> list[Path]:
     return gone
 
 
-def _taken(path: Path) -> tuple[str, str]:
-    """When a bundle was taken, by its name; several within a second by their number."""
-    return path.name.rpartition("-")[2], path.name
+def taken(path: Path) -> tuple[str, int]:
+    """When a bundle was taken, by its name; several of one second by their number."""
+    match = _NAME.search(path.name)
+    return (match[1], int(match[2] or 0)) if match else ("", 0)

@@ -1,0 +1,118 @@
+"""What happened to a node since it was drained: its last evidence bundle against what it says now.
+
+A node that comes back with other cards, another driver or without a reboot says so in the plan of
+its resume. Reading a bundle of ours costs 10 ms; one that cannot be read is said to be unreadable.
+"""
+
+from __future__ import annotations
+
+import tarfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import msgspec
+from msgspec import Struct
+
+from console import units
+from console.evidence import Known, Manifest, folder, taken
+from probes.blobs import safe_name
+from probes.event import Finding, Sample
+from probes.facts import NodeFacts
+
+FILE_BYTES = 32 << 20
+SHOWN = 3
+"""Findings told of the time of the drain."""
+
+
+class Before(Struct, frozen=True):
+    """What a bundle remembers."""
+
+    manifest: Manifest
+    known: Known
+    findings: list[Finding]
+
+    def value(self, probe: str, metric: str, device: str = "") -> str:
+        """One reading of then, as text; "" when there was none."""
+        found = next(
+            (s for s in self.known.samples if (s.probe, s.device) == (probe, device)), None
+        )
+        return "" if found is None else str(found.values.get(metric, ""))
+
+    def cards(self) -> dict[str, str]:
+        """PCI address -> serial number (or UUID) of each GPU."""
+        return _cards(self.known.samples)
+
+
+def newest(node: str, where: Path | None = None) -> Path | None:
+    """The newest bundle of a node in the state directory."""
+    found = (where or folder()).glob(f"{safe_name(node)}-????????T??????Z*.tar.gz")
+    return max(found, key=taken, default=None)
+
+
+def read(path: Path) -> Before:
+    """Raises OSError, tarfile.TarError or msgspec.MsgspecError when it is not one of ours."""
+    parts: dict[str, bytes] = {}
+    with tarfile.open(path, "r:gz") as tar:
+        for member in tar:
+            name = member.name.partition("/")[2]
+            if name in ("manifest.json", "facts.json", "findings.json") and member.isfile():
+                file = tar.extractfile(member)
+                parts[name] = file.read(FILE_BYTES) if file else b""
+    return Before(
+        msgspec.json.decode(parts.get("manifest.json", b""), type=Manifest),
+        msgspec.json.decode(parts.get("facts.json", b""), type=Known),
+        msgspec.json.decode(parts.get("findings.json", b""), type=list[Finding]),
+    )
+
+
+def notes(facts: NodeFacts, now: float, where: Path | None = None) -> list[str]:
+    """Sentences for the plan of a resume, each with the node's name; [] without a bundle."""
+    path = newest(facts.node.name, where)
+    if path is None:
+        return []
+    try:
+        before = read(path)
+    except (OSError, tarfile.TarError, msgspec.MsgspecError, EOFError):
+        return [f"{facts.node.name}: its bundle {path} cannot be read"]
+    return [f"{facts.node.name}: {text}" for text in _told(before, facts, now)]
+
+
+def _told(before: Before, facts: NodeFacts, now: float) -> Iterator[str]:
+    age = units.age(now - before.manifest.at)
+    then = "; ".join(f.say for f in before.findings[:SHOWN]) or "no findings"
+    more = len(before.findings) - SHOWN
+    yield f"evidence of {age} ago: {then}" + (f" and {more} more" if more > 0 else "")
+    boot_then, boot_now = before.value("hello", "boot_id"), facts.boot_id
+    if boot_then and boot_now:
+        since = "rebooted since" if boot_then != boot_now else "not rebooted since"
+        yield f"{since} {time.strftime('%a %H:%M', time.localtime(before.manifest.at))}"
+    driver = before.value("inventory", "driver_version")
+    driver_now = str(facts.value("inventory", "", "driver_version") or "")
+    if driver and driver_now and driver != driver_now:
+        yield f"driver {driver} then, {driver_now} now"
+    yield from _exchanged(before.cards(), _cards(facts.latest.values()), facts)
+
+
+def _cards(samples: Iterable[Sample]) -> dict[str, str]:
+    found = {}
+    for sample in samples:
+        if sample.probe == "inventory" and sample.device:
+            mark = sample.values.get("serial") or sample.values.get("uuid")
+            if mark:
+                found[sample.device] = str(mark)
+    return found
+
+
+def _exchanged(then: dict[str, str], now: dict[str, str], facts: NodeFacts) -> Iterator[str]:
+    """Cards that are others now. Without a reading of now nothing is claimed."""
+    if not then or not now:
+        return
+    for device, mark in then.items():
+        label = facts.gpu_label(device)
+        if device not in now:
+            yield f"{label} at {device} is not there any more ({mark})"
+        elif now[device] != mark:
+            yield f"{label} at {device} is another card: {mark} then, {now[device]} now"
+    for device in now.keys() - then.keys():
+        yield f"{facts.gpu_label(device)} at {device} is new ({now[device]})"
