@@ -18,6 +18,8 @@ from probes.event import Event, Severity
 
 if TYPE_CHECKING:
     from console.evidence import Kept
+    from inventory.kube_evict import Eviction
+    from inventory.kubernetes import Kubernetes
 
 OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
 CAP_WINDOW_S = 3600.0
@@ -195,6 +197,7 @@ async def execute(
     override: bool = False,
     typed_count: int | None = None,
     gather: Gather | None = None,
+    evict: Eviction | None = None,
 ) -> AsyncIterator[Step]:
     """Do what the plan says, node by node; intent and outcome of every node are audited.
 
@@ -216,8 +219,13 @@ async def execute(
             f"audit file {audit.path}: {error.strerror}; nothing was done"
         ) from error
     for key, members in _by_scheduler(plan.nodes, fleet).items():
+        out: list[str] = []
         async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
+            out += [step.node] * (step.phase == "done")
             yield step
+        if evict is not None and out:
+            async for step in _evict(plan, out, fleet, schedulers[key], audit, feed, evict):
+                yield step
 
 
 async def _gathered(plan: Plan, gather: Gather, bundles: dict[str, str]) -> AsyncIterator[Step]:
@@ -281,6 +289,37 @@ async def _act(
         feed(after)
         with contextlib.suppress(OSError):  # told with the outcome; it has not become better
             audit.reading(plan, after)
+
+
+async def _evict(
+    plan: Plan,
+    members: Sequence[str],
+    fleet: Fleet,
+    scheduler: Scheduler,
+    audit: Audit,
+    feed: Callable[[Event], None],
+    wish: Eviction,
+) -> AsyncIterator[Step]:
+    """The pods of the nodes that are cordoned now, each step on record."""
+    names = {fleet.nodes[name].node.scheduled_as: name for name in members}
+    async for step in evicting(scheduler).evict(list(names), wish):
+        ours = msgspec.structs.replace(step, node=names.get(step.node, step.node))
+        if (lost := _record(audit, plan, ours)) is not None:
+            yield lost
+        feed(ours)
+        yield ours
+
+
+def evicting(scheduler: Scheduler) -> Kubernetes:
+    """The scheduler as one that can evict. UsageError for any other."""
+    from inventory.kubernetes import Kubernetes
+
+    if isinstance(scheduler, Kubernetes):
+        return scheduler
+    raise UsageError(
+        f"{scheduler.name} lets running jobs end by themselves", where="--evict",
+        instead="leave it out; only Kubernetes evicts",
+    )  # fmt: skip
 
 
 def _record(audit: Audit, plan: Plan, step: Step) -> Step | None:

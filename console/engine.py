@@ -27,6 +27,7 @@ from probes.event import Event, NodeState
 
 if TYPE_CHECKING:
     from console.evidence import Kept
+    from inventory.kube_evict import Eviction
     from probes.session import Session
     from probes.transport import Transport
 
@@ -175,6 +176,7 @@ class Engine:
         *,
         override: bool = False,
         despite_findings: bool = False,
+        evict: Eviction | None = None,
     ) -> Plan:
         """Read the scheduler now, then plan from that. Raises UsageError in read-only mode."""
         self.check_may_write(verb)
@@ -191,7 +193,23 @@ class Engine:
             cap=self.settings.drain_cap,
             forbidden=self._forbidden(verb),
         )
+        if evict is not None:
+            return await self._with_pods(plan, evict)
         return await self._with_history(plan) if verb == "resume" else plan
+
+    async def _with_pods(self, plan: Plan, wish: Eviction) -> Plan:
+        """What would be evicted. Raises UsageError where the scheduler does not evict."""
+        told: list[str] = []
+        for name in plan.nodes:
+            node = self.fleet.nodes[name].node
+            scheduler = act.evicting(self.schedulers[node.scheduler or ""])
+            found = (await scheduler.evictable([node.scheduled_as], wish))[node.scheduled_as]
+            gone = ", ".join(pod.full_name for pod in found.go) or "nothing"
+            told.append(f"{name}: evicts {gone}; leaves {len(found.leave)} pods of the node itself")
+            told += [
+                f"{name}: nothing is evicted while {p}: {why}" for p, why in found.held.items()
+            ]
+        return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 
     async def _with_history(self, plan: Plan) -> Plan:
         """What changed on each node since the evidence of its drain was taken."""
@@ -219,6 +237,7 @@ class Engine:
         *,
         override: bool = False,
         evidence: bool = True,
+        evict: Eviction | None = None,
     ) -> AsyncIterator[Step]:
         """Carry out a confirmed plan; a drain takes an evidence bundle of each node first."""
         self.check_may_write(plan.verb)
@@ -231,6 +250,7 @@ class Engine:
             override=override,
             typed_count=typed_count,
             gather=self.gather if evidence else None,
+            evict=evict,
         ):
             yield step
 

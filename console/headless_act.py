@@ -22,6 +22,7 @@ from inventory.scheduler import Plan, Step
 
 if TYPE_CHECKING:
     from console.options import Request
+    from inventory.kube_evict import Eviction
 
 LOOK_S = 6.0
 """For the look before a drain or resume: nobody waits 12 s for the dead."""
@@ -40,6 +41,7 @@ def act(
     as_json: bool,
     despite_findings: bool = False,
     evidence: bool = True,
+    evict: Eviction | None = None,
 ) -> int:
     """Exit 0 when every node asked for was done (or would be), 3 when any was not."""
     names = expand(nodes_expression)
@@ -48,7 +50,7 @@ def act(
     return run_async(
         _act(
             request, verb, names, reason, yes, dry_run, override, count, as_json,
-            despite_findings, evidence,
+            despite_findings, evidence, evict,
         )
     )  # fmt: skip
 
@@ -65,6 +67,7 @@ async def _act(
     json: bool,
     despite_findings: bool,
     evidence: bool,
+    evict: Eviction | None,
 ) -> int:
     out = Stdout() if json else None
     quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
@@ -76,7 +79,7 @@ async def _act(
         _check_schedulers(engine, names)
         await engine.one_pass(set(names))
         plan = await engine.plan(
-            verb, names, reason, override=override, despite_findings=despite_findings
+            verb, names, reason, override=override, despite_findings=despite_findings, evict=evict
         )
         _check_schedulers(engine, names)
         if out is not None:
@@ -86,7 +89,7 @@ async def _act(
         if dry_run or not plan.nodes:
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
         typed = count if yes else _ask(plan, count)
-        steps = await _execute(engine, plan, typed, override, evidence, out)
+        steps = await _execute(engine, plan, typed, override, evidence, evict, out)
     return Exit.UNKNOWN if plan.refused or not all(_went_well(steps).values()) else Exit.OK
 
 
@@ -110,7 +113,7 @@ def _write_plan(out: Stdout, plan: Plan, *, whole: bool) -> None:
 
 def _went_well(steps: list[Step]) -> dict[str, bool]:
     """Node -> whether its last word was a good one. A write that failed may be tried again."""
-    words = {step.node: step.ok for step in steps if step.phase in FINAL_PHASES}
+    words = {step.node: step.ok for step in steps if step.phase in (*FINAL_PHASES, "evict")}
     unrecorded = {step.node: False for step in steps if step.phase == "audit" and not step.ok}
     return words | unrecorded
 
@@ -149,14 +152,17 @@ async def _execute(
     typed: int | None,
     override: bool,
     evidence: bool,
+    evict: Eviction | None,
     out: Stdout | None,
 ) -> list[Step]:
     steps: list[Step] = []
-    async for step in engine.execute(plan, typed, override=override, evidence=evidence):
+    async for step in engine.execute(
+        plan, typed, override=override, evidence=evidence, evict=evict
+    ):
         steps.append(step)
         if out is not None:
             out.write(as_json(step, indent=False))
-        elif step.phase in (*FINAL_PHASES, "evidence") or not step.ok:
+        elif step.phase in (*FINAL_PHASES, "evidence", "evict") or not step.ok:
             say(f"{step.node}: {step.phase}{': ' + step.detail if step.detail else ''}")
     return steps
 

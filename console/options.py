@@ -84,6 +84,50 @@ def common(function: Callable[P, R]) -> Callable[P, R]:
     return function
 
 
+_EVICTION = (
+    click.option("--evict", is_flag=True, help="Kubernetes: also evict the pods; jobs are lost."),
+    click.option("--evict-local-data", is_flag=True, help="Also pods with emptyDir data."),
+    click.option("--evict-unmanaged", is_flag=True, help="Also pods that no controller restarts."),
+    click.option(
+        "--evict-grace", type=click.IntRange(0, 86400), metavar="S", help="Instead of each pod's."
+    ),
+    click.option(
+        "--evict-deadline",
+        type=Number(1, 86400),
+        default=300.0,
+        show_default=True,
+        metavar="S",
+        help="How long a disruption budget is waited for.",
+    ),
+)
+
+
+def eviction(function: Callable[P, R]) -> Callable[P, R]:
+    """Options of a drain that evicts."""
+    for option in reversed(_EVICTION):
+        function = option(function)
+    return function
+
+
+def evicting(options: dict[str, Any]) -> dict[str, Any]:
+    """The options with the eviction as one value; UsageError for one of them without --evict."""
+    from inventory.errors import UsageError
+
+    names = {
+        "evict_local_data": "local_data", "evict_unmanaged": "unmanaged",
+        "evict_grace": "grace_s", "evict_deadline": "deadline_s",
+    }  # fmt: skip
+    wish = {new: options.pop(old) for old, new in names.items()}
+    if not options.pop("evict"):
+        for old, new in names.items():
+            if wish[new] and new != "deadline_s":
+                raise UsageError("needs --evict", where=f"--{old.replace('_', '-')}")
+        return {**options, "evict": None}
+    from inventory.kube_evict import Eviction
+
+    return {**options, "evict": Eviction(**wish)}
+
+
 class Request:
     """The common options, root's first, the command's on top."""
 

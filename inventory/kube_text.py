@@ -142,8 +142,13 @@ class _Container(Struct, rename="camel"):
         return gpu_count(self.resources.limits) or gpu_count(self.resources.requests)
 
 
+class _Volume(Struct, rename="camel"):
+    empty_dir: dict[str, object] | None = None
+
+
 class _PodSpec(Struct, rename="camel"):
     node_name: str = ""
+    volumes: list[_Volume] | None = None
     containers: list[_Container] = field(default_factory=list)
     init_containers: list[_Container] | None = None
 
@@ -184,6 +189,21 @@ class KubePod(Struct):
         owners = self.metadata.owner_references or []
         found = next((one for one in owners if one.controller), None)
         return f"{found.kind}/{found.name}" if found else f"Pod/{self.metadata.name}"
+
+    @property
+    def full_name(self) -> str:
+        """namespace/name."""
+        return f"{self.metadata.namespace}/{self.metadata.name}"
+
+    @property
+    def managed(self) -> bool:
+        """Whether a controller makes a new one when this one goes."""
+        return any(one.controller for one in self.metadata.owner_references or ())
+
+    @property
+    def local_data(self) -> bool:
+        """Whether it has data that is lost with it."""
+        return any(one.empty_dir is not None for one in self.spec.volumes or ())
 
     @property
     def of_daemon_set(self) -> bool:

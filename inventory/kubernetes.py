@@ -1,9 +1,9 @@
 """Kubernetes through the operator's own kubectl: its GPU nodes, what they do, cordon and uncordon.
 
-Draining here means cordon: no new pod comes, running ones go on, as with a Slurm drain. Evicting
-is not there yet. A write is one `kubectl patch` that cordons and signs at once and carries the
-version of the node that was judged, so two operators cannot overwrite each other unseen.
-(`kubectl cordon` answers rc 0 even when the API refused it.)
+Draining here means cordon: no new pod comes, running ones go on, as with a Slurm drain; evicting
+them is a wish of its own (kube_evict). A write is one `kubectl patch` that cordons and signs at
+once and carries the version of the node that was judged, so two operators cannot overwrite each
+other unseen. (`kubectl cordon` answers rc 0 even when the API refused it.)
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from inventory import kube_judge
 from inventory.errors import SchedulerError, UsageError
 from inventory.expressions import natural_key
 from inventory.kube_errors import KubeError, command_failed
+from inventory.kube_evict import Eviction, Evictor, Sorted, sort_pods
 from inventory.kube_judge import Snapshot, allocation, describe, inventory_node, snapshot, step
 from inventory.kube_text import REASON, KubeNode, read_node, read_nodes, read_pods
 from inventory.node import Inventory
@@ -152,6 +153,22 @@ class Kubernetes(Scheduler, Source):
         """Uncordon what we cordoned; a cordon that is not ours alone needs `override`."""
         async for told in self._each(names, "", override):
             yield told
+
+    async def evict(self, names: Sequence[str], wish: Eviction) -> AsyncIterator[Step]:
+        """Evict the pods of these cordoned nodes, one node after the other; Steps "evict"."""
+        await self._pinned()
+        for name in _unique(names):
+            async for told in Evictor(self._loose, name, wish).run():
+                yield told
+
+    async def evictable(self, names: Sequence[str], wish: Eviction) -> dict[str, Sorted]:
+        """What `evict` would do to each node now. Raises SchedulerError."""
+        await self._pinned()
+        found = [await Evictor(self._loose, name, wish).pods() for name in names]
+        return {n: sort_pods(pods, wish) for n, pods in zip(names, found, strict=True)}
+
+    async def _loose(self, *words: str) -> Completed:
+        return await self._run(self._argv(*words), self._timeout_s)
 
     async def _each(self, names: Sequence[str], reason: str, override: bool) -> AsyncIterator[Step]:
         """Each node by itself, AT_ONCE side by side; Steps in the order in which they happen."""

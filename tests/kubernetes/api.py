@@ -85,6 +85,11 @@ class Api:
         self.requests: list[str] = []
         self.before_patch: Callable[[str], None] = lambda name: None
         """Called before a patch is looked at: what somebody else does in that moment."""
+        self.protected: dict[str, int] = {}
+        """Pod -> how many evictions a disruption budget refuses before it lets one through."""
+        self.lingers: dict[str, int] = {}
+        """Pod -> how many lists it still appears in after it was evicted (its grace period)."""
+        self.evictions: list[Object] = []
         self.answer: tuple[int, str] | None = None
         """(status, reason) for every request, when set."""
         self.lock = threading.RLock()
@@ -101,6 +106,9 @@ class Api:
 
             def do_GET(self) -> None:
                 _reply(self, *api.get(self.path, self.headers))
+
+            def do_POST(self) -> None:
+                _reply(self, *api.evict(self.path, self.headers, json.loads(_body(self))))
 
             def do_PATCH(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -198,7 +206,40 @@ class Api:
 
     def _selected(self, selector: str) -> list[Object]:
         unwanted = [term.partition("!=")[2] for term in selector.split(",") if "!=" in term]
-        return [one for one in self.pods if one["status"]["phase"] not in unwanted]
+        on = selector.partition("spec.nodeName=")[2]
+        found = [one for one in self.pods if one["status"]["phase"] not in unwanted]
+        if on:
+            found = [one for one in found if one["spec"]["nodeName"] == on]
+            self._age()
+        return found
+
+    def _age(self) -> None:
+        """Evicted pods end when they have been listed often enough."""
+        for one in list(self.pods):
+            name = one["metadata"]["name"]
+            if "deletionTimestamp" in one["metadata"]:
+                if not self.lingers.get(name, 0):
+                    self.pods.remove(one)
+                else:
+                    self.lingers[name] -= 1
+
+    def evict(self, path: str, headers: Any, body: Object) -> tuple[int, Object]:
+        """A POST to a pod's eviction subresource."""
+        self.requests.append(f"POST {path}")
+        name = body["metadata"]["name"]
+        if "viewer" in headers.get("Authorization", ""):
+            return _refusal(403, "Forbidden", f'pods "{name}" is forbidden: User "viewer"')
+        with self.lock:
+            one = next((p for p in self.pods if p["metadata"]["name"] == name), None)
+            if one is None:
+                return _refusal(404, "NotFound", f'pods "{name}" not found')
+            if self.protected.get(name, 0):
+                self.protected[name] -= 1
+                text = "Cannot evict pod as it would violate the pod's disruption budget."
+                return _refusal(429, "TooManyRequests", text)
+            one["metadata"]["deletionTimestamp"] = "2026-03-03T04:05:06Z"
+            self.evictions.append(body)
+            return 201, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 201}
 
     def patch(self, path: str, headers: Any, body: Object) -> tuple[int, Object]:
         """A merge patch of a node."""
@@ -222,6 +263,18 @@ class Api:
             _merge(one, body)
             self._touch(one)
             return 200, copy.deepcopy(one)
+
+
+def _body(handler: BaseHTTPRequestHandler) -> bytes:
+    """With a length, or in chunks as `kubectl create --raw` sends it."""
+    if handler.headers.get("Transfer-Encoding") != "chunked":
+        return handler.rfile.read(int(handler.headers["Content-Length"]))
+    parts = []
+    while size := int(handler.rfile.readline(), 16):
+        parts.append(handler.rfile.read(size))
+        handler.rfile.readline()
+    handler.rfile.readline()
+    return b"".join(parts)
 
 
 def _merge(target: Object, patch: Object) -> None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -45,3 +49,22 @@ def run(api: Api) -> LocalRun:
 def kubernetes(run: LocalRun) -> Kubernetes:
     """The scheduler under test, on kubectl's current context."""
     return Kubernetes(run)
+
+
+@pytest.fixture
+def command(run: LocalRun, tmp_path: Path) -> Any:
+    """Runs `gpuconsole ... --json`; (exit code, documents, one a line or one in all)."""
+    environment = {
+        **os.environ, **run.env, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"),
+    }  # fmt: skip
+
+    def call(*arguments: str) -> tuple[int, Any]:
+        words = [sys.executable, "-m", "console.cli", *arguments, "--json"]
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=100)
+        assert done.stdout, done.stderr
+        try:
+            return done.returncode, [json.loads(done.stdout)]
+        except json.JSONDecodeError:
+            return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    return call

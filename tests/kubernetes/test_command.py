@@ -2,36 +2,9 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-from pathlib import Path
 from typing import Any
 
-import pytest
-
-from inventory.run import LocalRun
 from tests.kubernetes.api import Api
-
-
-@pytest.fixture
-def command(run: LocalRun, tmp_path: Path) -> Any:
-    """Runs `gpuconsole ... --json`; (exit code, documents, one a line or one in all)."""
-    environment = {
-        **os.environ, **run.env, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"),
-    }  # fmt: skip
-
-    def call(*arguments: str) -> tuple[int, Any]:
-        words = [sys.executable, "-m", "console.cli", *arguments, "--json"]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=100)
-        assert done.stdout, done.stderr
-        try:
-            return done.returncode, [json.loads(done.stdout)]
-        except json.JSONDecodeError:
-            return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
-
-    return call
 
 
 def test_plan_drain_and_resume(api: Api, command: Any) -> None:
