@@ -9,9 +9,14 @@ from typing import Any, NoReturn
 
 import click
 
-from console.options import JSON, Number, Request, common, with_request
+from console.options import JSON, Number, Request, common, evicting, eviction, with_request
 from inventory.errors import ConsoleError, UsageError
 
+KINDS = (
+    "kernel-log, nccl-tests, nccl-debug, nvidia-smi, nvlink, topo, nvml, ib-tools, ib-sysfs, "
+    "slurm, kubernetes, drain, host, ssh-transport, ssh-config, inventory"
+)
+"""Of `diagnose`; written out, as --help loads no reader."""
 MESSAGE_CHARS = 2000
 """Longest message of ours; it may quote what a program or a file said."""
 
@@ -24,11 +29,24 @@ MESSAGE_CHARS = 2000
     type=click.Choice(["warn", "critical", "unknown"]),
     help="Exit 0 below this severity.",
 )
+@click.option(
+    "--drain-on",
+    type=click.Choice(["critical"]),
+    help="With --json: drain nodes with hardware faults, as the policy file allows.",
+)
+@click.option("--dry-run", is_flag=True, help="With --drain-on: only say what would be drained.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
 @click.version_option(package_name="gpuconsole")
 @click.pass_context
 def cli(
-    context: click.Context, /, as_json: bool, fail_on: str | None, no_mouse: bool, **options: Any
+    context: click.Context,
+    /,
+    as_json: bool,
+    fail_on: str | None,
+    drain_on: str | None,
+    dry_run: bool,
+    no_mouse: bool,
+    **options: Any,
 ) -> None:
     """Which GPU nodes are sick, which are slow, why, and what to do.
 
@@ -36,12 +54,16 @@ def cli(
     """
     request = Request(options)
     context.obj = request
+    if dry_run and not drain_on:
+        raise UsageError("is for --drain-on", where="--dry-run")
     if context.invoked_subcommand is not None:
         return
     if as_json:
         from console.headless import one_pass
 
-        sys.exit(one_pass(request, fail_on))
+        sys.exit(one_pass(request, fail_on, drain_on=drain_on, dry_run=dry_run))
+    if drain_on:
+        raise UsageError("is for --json", where="--drain-on")
     _need_terminal()
     from console.screen import run_screen
 
@@ -93,12 +115,14 @@ def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None
     "--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours."
 )
 @click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
+@click.option("--no-evidence", "evidence", flag_value=False, default=True, help="Take no bundles.")
+@eviction
 @JSON
 def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
     """Take nodes out of work; running jobs end by themselves."""
     from console.headless_act import act
 
-    sys.exit(act(request, "drain", nodes_expression, **options))
+    sys.exit(act(request, "drain", nodes_expression, **evicting(options)))
 
 
 @cli.command()
@@ -118,6 +142,32 @@ def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
     from console.headless_act import act
 
     sys.exit(act(request, "resume", nodes_expression, **options))
+
+
+@cli.command()
+@click.argument("nodes_expression", metavar="HOSTS")
+@with_request
+@click.option("-o", "into", type=click.Path(path_type=Path), metavar="DIR", help="Where to put it.")
+@click.option("--why", default="", help="Noted in the bundle.")
+@click.option("--bug-report", is_flag=True, help="Also run nvidia-bug-report.sh there (minutes).")
+@JSON
+def evidence(request: Request, /, nodes_expression: str, **options: Any) -> None:
+    """Gather what a repair needs from each node into one tar.gz, secrets struck out."""
+    from console.headless_evidence import run
+
+    sys.exit(run(request, nodes_expression, **options))
+
+
+@cli.command()
+@click.argument("nodes", default="", metavar="[HOSTS]")
+@click.option("--verify", is_flag=True, help="Check that no line was changed, added or removed.")
+@click.option("--file", "path", type=click.Path(path_type=Path), help="Another audit file.")
+@JSON
+def audit(nodes: str, verify: bool, path: Path | None, as_json: bool) -> None:
+    """What was drained and resumed from here, by whom, when, and with which outcome."""
+    from console.audit_read import run
+
+    sys.exit(run(path, nodes=nodes, verify=verify, json=as_json))
 
 
 @cli.command()
@@ -149,15 +199,33 @@ def test(request: Request, /, nodes_expression: str, level: str, **options: Any)
 
 
 @cli.command()
+@click.argument("files", nargs=-1, required=True, metavar="FILE...|-")
+@click.option("--as", "kind", metavar="KIND", help=f"Read it as: {KINDS}.")
+@click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
+@JSON
+def diagnose(files: tuple[str, ...], kind: str | None, rules: Path | None, as_json: bool) -> None:
+    """What pasted text means: kernel logs, nccl-tests, nvidia-smi, InfiniBand tools, Slurm ...
+
+    Formats are told by their shape; several in one file are read one by one. "-" is stdin.
+    """
+    from console.diagnose.command import run
+
+    sys.exit(run(files, kind, json=as_json, rules=rules))
+
+
+@cli.command()
 @click.argument("topic", default="")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
     """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all; also: sources."""
+    from console.diagnose.detect import paper_rules
     from console.output import Stdout
-    from probes.checks import explain as text
+    from probes.checks import RULES
+    from probes.checks.explain import explain as text
     from probes.rules import load_rules
 
-    Stdout().write(f"{text(topic, load_rules(rules))}\n".encode())
+    registry = (*RULES, *paper_rules())
+    Stdout().write(f"{text(topic, registry, load_rules(rules))}\n".encode())
 
 
 @cli.command(name="inventory")
@@ -172,8 +240,18 @@ def show_inventory(request: Request, /, as_json: bool) -> None:
 
 @cli.command()
 @with_request
-def doctor(request: Request, /) -> None:
+@click.option("--learn", is_flag=True, help="Ask the nodes; propose an overlay for --rules.")
+@click.option(
+    "-o", "output", type=click.Path(path_type=Path), metavar="FILE", help="A new file for it."
+)
+def doctor(request: Request, /, learn: bool, output: Path | None) -> None:
     """What is missing here, and what would make the answers better."""
+    if learn:
+        from console import learn as learning
+
+        sys.exit(learning.run(request, output))
+    if output is not None:
+        raise UsageError("only a proposal is written to a file", where="-o", instead="add --learn")
     from console.doctor import run
 
     sys.exit(run(request))

@@ -34,7 +34,7 @@ STREAM = 500
 PEERS_EVERY_S = 10.0
 STRAGGLERS_EVERY_S = 5.0
 URGENT_PROBES = frozenset(
-    {"hello", "kernel_log", "inventory", "ecc", "infiniband", "nvlink", "pcie"}
+    {"hello", "kernel_log", "inventory", "ecc", "fabric", "infiniband", "nvlink", "pcie"}
 )
 """Judged at the next tick; the fast probes wait for their turn when the budget is short."""
 

@@ -1,8 +1,8 @@
 """Counters become rates here and nowhere else: wrap, reset, saturation, gap. Pure.
 
 All differences use the node's monotonic clock. What is a counter is declared by the probes
-(METRICS, kind "counter"); of infiniband every number that is not declared otherwise is one, because
-drivers bring their own names. A gauge that falls is no reset and has no rate.
+(METRICS, kind "counter"); of infiniband and ethtool every number that is not declared otherwise is
+one, because drivers bring their own names. A gauge that falls is no reset and has no rate.
 
 Widths: mainline Linux [lx]. PMA counters of a port stick at their maximum, so that value says only
 "at least so many". The queue counters of mlx5 are 32-bit hardware fields that wrap. Anything else
@@ -12,6 +12,7 @@ that falls was reset (driver reload, perfquery -R): the new value is what came s
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Callable
 from typing import TypeAlias
@@ -49,6 +50,9 @@ WRAPPING = frozenset({
     "roce_adp_retrans_to", "roce_slow_restart", "roce_slow_restart_cnps", "roce_slow_restart_trans",
 })  # fmt: skip
 """mlx5 queue counters: be32 fields of query_q_counter shown as 64 bit [lx]."""
+
+OPEN = frozenset({"infiniband", "ethtool"})
+"""Probes whose undeclared numbers are counters."""
 
 WRAP = 1 << 32
 WRAP_MOST = WRAP // 4
@@ -112,6 +116,66 @@ def rates(before: Sample, after: Sample) -> Rates | None:
     )
 
 
+SLOW = frozenset({
+    "symbol_error", "carrier_changes", "link_downed", "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors", "rnr_nak_retry_err", "req_transport_retries_exceeded",
+    "max_retry_exceeded",
+    "link_down_events_phy", "link_down_events", "tx_pause_storm_error_events",
+    "module_high_temp", "module_unplug", "module_bad_shorted", "rx_icrc_encapsulated",
+})  # fmt: skip
+"""Counters with a limit per hour, or of which one is too many: seen between two answers only, one
+event would be over before anybody looks."""
+HOUR_S = 3600.0
+BUCKET_S = 60.0
+
+
+class Hour:
+    """Growth of the SLOW counters of one device in the last hour.
+
+    Only growth is kept, by the minute: a healthy port costs nothing, a bad one 61 sums a counter.
+    """
+
+    __slots__ = ("_buckets",)
+
+    def __init__(self) -> None:
+        """Nothing has grown."""
+        self._buckets: dict[str, dict[int, float]] = {}
+
+    def add(self, step: Rates, clock: float) -> None:
+        """What grew until `clock`, seconds on the node's clock.
+
+        What a reset counter shows may be old, and is left out. Of a gap longer than an hour an
+        hour's share counts.
+        """
+        part = min(1.0, HOUR_S / step.elapsed_s)
+        for name in SLOW:
+            grown = step.deltas.get(name, 0.0)
+            if grown > 0 and name not in step.reset:
+                buckets = self._buckets.setdefault(name, {})
+                minute = math.floor(clock / BUCKET_S)
+                buckets[minute] = buckets.get(minute, 0.0) + grown * part
+                self._buckets[name] = _recent(buckets, clock)
+
+    def grown(self, counter: str, clock: float) -> float:
+        """Growth in the hour before `clock`."""
+        return sum(_recent(self._buckets.get(counter, {}), clock).values())
+
+    def __len__(self) -> int:
+        """Numbers held."""
+        return sum(map(len, self._buckets.values()))
+
+
+def _recent(buckets: dict[int, float], clock: float) -> dict[int, float]:
+    """Buckets that end within the hour before `clock`; those of a clock that jumped back go too."""
+    first, last = (clock - HOUR_S) / BUCKET_S, clock / BUCKET_S
+    return {minute: n for minute, n in buckets.items() if first - 1 < minute <= last}
+
+
+def slow_growth(step: Rates) -> bool:
+    """Whether an Hour has something to remember of this step."""
+    return any(step.deltas.get(name) for name in SLOW)
+
+
 def _count(value: Scalar | None) -> float | None:
     """A reading that can be a count; None for flags, text, infinite and negative numbers."""
     if isinstance(value, bool) or not isinstance(value, _NUMBERS):
@@ -150,7 +214,7 @@ def _counted(probe: str) -> _Counted | None:
     kinds = {name: kind for name, (_, kind, _) in declared.items()}
     if "counter" not in kinds.values():
         return None
-    otherwise = "counter" if probe == "infiniband" else "gauge"
+    otherwise = "counter" if probe in OPEN else "gauge"
 
     @functools.lru_cache(maxsize=4096)
     def counted(name: str) -> bool:

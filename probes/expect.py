@@ -10,12 +10,14 @@ from typing import NamedTuple, TypeVar
 
 from msgspec import Struct
 
+from probes.drift import EMPTY, Census, census
 from probes.event import Scalar
 from probes.facts import NodeFacts
+from probes.lanes import Lanes
+from probes.ports import Ports
 from probes.reading import number
-
-MANAGEMENT = "management"
-COMPUTE = "compute"
+from probes.role_mounts import NONE as NO_MOUNTS
+from probes.role_mounts import Mounts, mounts
 
 
 class Peers(Struct, frozen=True, kw_only=True):
@@ -31,16 +33,34 @@ class Peers(Struct, frozen=True, kw_only=True):
     """PCI device id of a GPU -> NVLinks that are up on most GPUs of that id; like with like."""
     nvlink_mbps: dict[str, float] = {}
     """PCI device id of a GPU -> signalling rate of most active links."""
+    pcie_width: dict[str, int] = {}
+    """PCI device id of a GPU -> lanes that card and slot offer on most GPUs of that id."""
+    pcie_bridges: dict[str, int] = {}
+    """Upstream port of a PCIe switch -> lanes it has on most nodes."""
     ib_rate_gbps: dict[str, float] = {}
-    """Link layer -> most common rate of active compute ports."""
+    """Kind of port (probes.ports.kind) -> rate of most active ones."""
+    ib_slot_gbps: dict[str, float] = {}
+    """Place of a port (probes.ports.place) -> rate on most nodes."""
+    ib_roles: dict[str, str] = {}
+    """Place of a port -> what it is for on most nodes."""
     ib_ports: int | None = None
     """Active compute ports of most nodes."""
     ib_ports_share: float = 0.0
     """Share of answering nodes that have just so many."""
     ib_slots: dict[str, float] = {}
-    """Port device ("mlx5_0/1") -> share of answering nodes on which it is active."""
+    """Compute port ("mlx5_0/1") -> share of answering nodes on which it is active."""
+    ib_other_slots: dict[str, float] = {}
+    """The same of storage and management ports."""
+    nic_distance: dict[str, str] = {}
+    """GPU -> distance of its nearest RDMA adapter on most nodes."""
+    ib_pauses: tuple[float, ...] = ()
+    """Largest share of time in which a node sent pause, of those that did."""
     ib_places: dict[str, str] = {}
     """Port device -> PCI address that most nodes have it at."""
+    mounts: Mounts = NO_MOUNTS
+    """File systems of the role's nodes."""
+    drift: Census = EMPTY
+    """Majorities of versions, settings, services and modules."""
 
 
 def peers(all_facts: Iterable[NodeFacts]) -> dict[str, Peers]:
@@ -54,8 +74,9 @@ def peers(all_facts: Iterable[NodeFacts]) -> dict[str, Peers]:
 def _of_role(role: str, members: list[NodeFacts]) -> Peers:
     counts: Counter[int] = Counter()
     slots: Counter[str] = Counter()
-    ports = _Ports()
+    ports = Ports()
     links = _Links()
+    lanes = Lanes()
     answered = 0
     for facts in members:
         seen = gpu_slots(facts)
@@ -65,19 +86,29 @@ def _of_role(role: str, members: list[NodeFacts]) -> Peers:
         counts[len(seen)] += 1
         slots.update(seen)
         links.add(facts)
+        lanes.add(facts)
         ports.add(facts)
     usual = majority(ports.numbers)
     return Peers(
         role=role,
+        drift=census(role, members),
+        mounts=mounts(members),
         nodes=answered,
         gpu_count=majority(counts),
         gpu_slots=frozenset(s for s, n in slots.items() if n * 2 > answered and answered >= 3),
         nvlink_links=_majorities(links.up),
         nvlink_mbps=_majorities(links.mbps),
+        pcie_width=_majorities(lanes.widths),
+        pcie_bridges=_majorities(lanes.bridges),
         ib_rate_gbps=_majorities(ports.rates),
         ib_ports=usual,
         ib_ports_share=0.0 if usual is None else ports.numbers[usual] / answered,
+        ib_slot_gbps=_majorities(ports.slot_rates),
+        ib_roles=_majorities(ports.roles),
         ib_slots={port: n / answered for port, n in ports.active.items()},
+        ib_other_slots={port: n / answered for port, n in ports.other_active.items()},
+        nic_distance=_majorities(ports.near),
+        ib_pauses=tuple(share for share in ports.pauses if share > 0),
         ib_places=_majorities(ports.places),
     )
 
@@ -98,32 +129,6 @@ class _Links:
                 self.up.setdefault(product, Counter())[sum(states.values())] += 1
                 rates = link_rates(sample.values).values()
                 self.mbps.setdefault(product, Counter()).update(rates)
-
-
-class _Ports:
-    """Active compute ports of a role."""
-
-    def __init__(self) -> None:
-        self.rates: dict[str, Counter[float]] = {}
-        self.numbers: Counter[int] = Counter()
-        self.active: Counter[str] = Counter()
-        self.places: dict[str, Counter[str]] = {}
-
-    def add(self, facts: NodeFacts) -> None:
-        """One node's ports."""
-        up = 0
-        for device, sample in facts.devices("infiniband"):
-            values = sample.values
-            if port_role(values) != COMPUTE or values.get("state") != 4:
-                continue
-            up += 1
-            self.active[device] += 1
-            self.places.setdefault(device, Counter())[str(values.get("pci", ""))] += 1
-            rate = number(values.get("rate_gbps"))
-            if rate is not None:
-                layer = str(values.get("link_layer", ""))
-                self.rates.setdefault(layer, Counter())[rate] += 1
-        self.numbers[up] += 1
 
 
 _LINK = re.compile(r"link(\d{1,3})_(up|mbps)")
@@ -167,15 +172,6 @@ def link_rates(values: dict[str, Scalar]) -> dict[int, float]:
 def product_id(facts: NodeFacts, device: str) -> str:
     """PCI device id of a GPU; "" when it was not read."""
     return str(facts.value("inventory", device, "pci_device_id") or "")
-
-
-def port_role(values: dict[str, Scalar]) -> str:
-    """compute, management or virtual, told without configuration as NVSentinel does."""
-    if values.get("is_vf"):
-        return "virtual"
-    if values.get("default_route"):
-        return MANAGEMENT
-    return COMPUTE
 
 
 def gpu_slots(facts: NodeFacts) -> set[str] | None:

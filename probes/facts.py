@@ -6,12 +6,17 @@ from collections import deque
 from collections.abc import Iterator
 
 from inventory.node import Node
-from inventory.scheduler import Allocation
-from probes.derive import Rates, rates
-from probes.event import Event, NodeState, NodeStatus, Row, Sample, Scalar
+from inventory.scheduler import Allocation, Job
+from probes.derive import Hour, Rates, rates, slow_growth
+from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
+from probes.kernel_ring import KernelRing
+from probes.reading import number
 
 KERNEL_LINES = 400
 """Kernel lines kept per node: 400 x ~200 B x 4,000 nodes stays below 350 MB."""
+
+PORT_ACTIVE = 4
+"""State of an RDMA port that carries traffic."""
 
 GONE_KEPT = 256
 """Vanished devices remembered per boot: 16 GPUs in every probe, many times over."""
@@ -21,8 +26,8 @@ class NodeFacts:
     """The latest answer of every probe, rates between two answers, and the conversation's state."""
 
     __slots__ = (
-        "_order", "allocation", "boot_id", "gone", "hung", "kernel", "latest", "node", "noise",
-        "rates", "status", "troubles", "uuids",
+        "_order", "allocation", "boot_id", "ended_at", "ended_jobs", "gone", "hours", "hung",
+        "kernel", "latest", "node", "noise", "rates", "status", "troubles", "used_ports", "uuids",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -33,12 +38,20 @@ class NodeFacts:
         self._order: dict[str, list[str]] = {}
         """Probe -> its devices, sorted; forgotten when the keys of `latest` change."""
         self.rates: dict[tuple[str, str], Rates] = {}
-        self.kernel: deque[Row] = deque(maxlen=KERNEL_LINES)
+        self.hours: dict[tuple[str, str], Hour] = {}
+        """(probe, device) -> growth of rare counters, where there was any since boot."""
+        self.used_ports: dict[str, float] = {}
+        """RDMA ports that were active in some answer since boot, with their highest rate, Gb/s."""
+        self.kernel = KernelRing(KERNEL_LINES)
         self.hung: dict[tuple[str, str], NodeStatus] = {}
         self.troubles: dict[str, NodeStatus] = {}
         """Probe -> why it failed as a whole."""
         self.noise: deque[str] = deque(maxlen=20)
         self.allocation: Allocation | None = None
+        self.ended_jobs: tuple[Job, ...] = ()
+        """Jobs that the scheduler had here when some of its jobs ended last."""
+        self.ended_at = 0.0
+        """When we first saw them gone, epoch seconds."""
         self.boot_id = ""
         self.gone: dict[tuple[str, str], Sample] = {}
         """(probe, device) -> last answer of a device that stopped being listed."""
@@ -53,9 +66,16 @@ class NodeFacts:
             case NodeStatus():
                 self._status(event)
             case Allocation():
-                self.allocation = event
+                self._allocated(event)
             case _:
                 pass
+
+    def _allocated(self, event: Allocation) -> None:
+        before, now = self.allocation, {job.id for job in event.jobs}
+        ended = tuple(j for j in before.jobs if j.id not in now) if before is not None else ()
+        if ended:
+            self.ended_jobs, self.ended_at = ended, event.at
+        self.allocation = event
 
     def _sample(self, sample: Sample) -> None:
         if sample.probe == "kernel_log":
@@ -72,12 +92,22 @@ class NodeFacts:
             step = rates(before, sample)
             if step is not None:
                 self.rates[key] = step
+                if slow_growth(step) and (key in self.hours or len(self.hours) < GONE_KEPT):
+                    self.hours.setdefault(key, Hour()).add(step, sample.clock)
         if before is None:
             self._order.clear()
         self.latest[key] = sample
+        if sample.probe == "infiniband" and sample.values.get("state") == PORT_ACTIVE:
+            self._used(sample)
         if sample.probe == "inventory" and "uuid" in sample.values:
             self.uuids.setdefault(sample.device, str(sample.values["uuid"]))
         self.troubles.pop(sample.probe, None)
+
+    def _used(self, port: Sample) -> None:
+        rate = number(port.values.get("rate_gbps")) or 0.0
+        best = self.used_ports.get(port.device)
+        if best is not None or len(self.used_ports) < GONE_KEPT:
+            self.used_ports[port.device] = max(rate, best or 0.0)
 
     def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
         self._order.clear()
@@ -91,6 +121,8 @@ class NodeFacts:
         if self.boot_id and boot_id and boot_id != self.boot_id:
             self.gone.clear()
             self.uuids.clear()
+            self.hours.clear()
+            self.used_ports.clear()
         # A new agent tells everything anew: what it no longer lists must not stay as if current.
         self._order.clear()
         self.latest.clear()

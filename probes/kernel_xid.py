@@ -3,25 +3,26 @@
 from __future__ import annotations
 
 import re
-from typing import TypeAlias
 
-from probes.event import Scalar
+from probes import kernel_nvlink
+from probes.kernel_nvlink import Found
 
-Found: TypeAlias = dict[str, Scalar | None]
-"""What a line holds: kind, pci, code, pid, process where known, and facts of its own."""
+__all__ = ["BDF", "Found", "address", "sxid", "xid"]
 
-BDF = r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?"
-"""A PCI address, with or without function."""
+BDF = r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}(?:\.[0-7])?"
+"""A PCI address, with or without domain and function."""
 
 _XID = re.compile(
-    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{BDF})(?P<mig>(?: GPU-[IC]+:\d+)*)\): "
+    rf"NVRM: Xid \((?:PCI:)?(?P<pci>{BDF})(?P<mig>(?: GPU-[IC]{{1,2}}:\d{{1,4}}){{0,2}})\): "
     r"(?P<code>\d{1,6})(?:,\s*(?P<rest>.*))?$",
     re.IGNORECASE,
 )
-_PID = re.compile(r"^pid='?(?P<pid>-?\d{1,10}|<unknown>)'?,\s*(?:name=(?P<rest>.*))?$")
+_PID = re.compile(r"^pid='?(?P<pid>-?\d{1,10}|<[\w/]{1,12}>)'?,\s*(?:name=(?P<rest>.*))?$")
+_ONLY_PID = re.compile(r"^pid='?(?P<pid>-?\d{1,10}|<[\w/]{1,12}>)'?(?P<rest>)$")
 _TEXT_STARTS = re.compile(
-    r", (?=Ch [0-9a-f]{8}|Graphics |GPU |Row |Contained|Uncontained|Timeout |An uncorrectable|MMU |"
-    r"Channel |GSP |NVLink|Ring |RST|[A-Z0-9][A-Za-z0-9_ ]*[:(]|something )"
+    r", (?=Ch [0-9a-f]{8}|channel 0x|Graphics |GPU |Row |Dynamic |Contained|Uncontained|Timeout |"
+    r"An uncorrectable|MMU |Channel |GSP |NVLink|Ring |RST|errorString|[A-Z0-9][A-Za-z0-9_ ]*[:(]|"
+    r"[A-Z][A-Z0-9_]+\s+(?:Nonf|F)atal\b|something )"
 )
 _TO = re.compile(
     r"changed from .*\bto "
@@ -35,10 +36,30 @@ _RECOVERY_WORDS = (
     (1, re.compile("reset|flr", re.IGNORECASE)),
     (5, re.compile("imex", re.IGNORECASE)),
 )
+_PLACE = re.compile(r"GPC (?P<gpc>\d{1,3}), TPC (?P<tpc>\d{1,3})(?:, SM (?P<sm>\d{1,3}))?")
+_FAULT = re.compile(
+    r"ENGINE (?P<engine>\w{1,40})(?: (?P<client>\w{1,40}))? faulted"
+    r"(?:.{0,80}?type (?P<fault>FAULT_\w{1,40}))?"
+)
+_GSP = re.compile(
+    r"Timeout after (?P<seconds>\d{1,9})s.{0,60}?(?:GPU(?P<gpu>\d{1,4}) GSP)?!? ?"
+    r"(?:Expected function \d{1,6} \((?P<function>\w{1,64})\))?"
+)
+_CAUSED = re.compile(
+    r"(?:caused by|due to|because of) (?:a )?(?:previous )?Xid (?P<code>\d{1,6})", re.IGNORECASE
+)
 _SXID = re.compile(
     rf"nvidia-nvswitch(?P<switch>\d{{1,4}}): SXid \(PCI:(?P<pci>{BDF})\): (?P<code>\d{{5}}), "
-    r"(?P<severity>Fatal|Non-fatal), (?:Link (?P<link>\d{1,4}) )?(?P<text>.*)$"
+    r"(?P<severity>Fatal|Non-fatal), (?:Link (?P<link>\d{1,4}) )?(?P<text>.*)$",
+    re.IGNORECASE,
 )
+
+
+def address(text: str) -> str:
+    """A PCI address as the console writes it: lower case, four digits of domain."""
+    domain, _, rest = text.lower().rpartition(":")
+    domain, _, bus = domain.rpartition(":")
+    return f"{int(domain or '0', 16):04x}:{bus}:{rest}"
 
 
 def xid(text: str) -> Found | None:
@@ -46,23 +67,25 @@ def xid(text: str) -> Found | None:
     match = _XID.search(text) if "Xid" in text else None
     if match is None:
         return None
+    code = int(match["code"])
     pid, process, said = _who(match["rest"] or "")
     found: Found = {
-        "kind": "xid", "pci": match["pci"].lower().split(".")[0], "code": int(match["code"]),
+        "kind": "xid", "pci": address(match["pci"]).partition(".")[0], "code": code,
         "pid": pid, "process": process, "said": said,
     }  # fmt: skip
-    if match["mig"]:
-        found["mig"] = match["mig"].strip()
-    found.update(_xid_facts(int(match["code"]), said))
+    for name, key in (("GPU-I", "mig_gi"), ("GPU-CI", "mig_ci")):
+        if part := re.search(rf" {name}:(\d+)", match["mig"], re.IGNORECASE):
+            found[key] = int(part[1])
+    found.update(_xid_facts(code, said))
     return found
 
 
 def _who(rest: str) -> tuple[int | None, str | None, str]:
     """(pid, process, text) after the code: names may hold commas and brackets, pids quotes."""
-    match = _PID.match(rest) or re.match(r"^pid='?(?P<pid>-?\d{1,10}|<unknown>)'?(?P<rest>)$", rest)
+    match = _PID.match(rest) or _ONLY_PID.match(rest)
     if match is None:
         return None, None, rest
-    pid = None if match["pid"] == "<unknown>" else int(match["pid"])
+    pid = None if match["pid"].startswith("<") else int(match["pid"])
     if match["rest"] is None:
         return pid, None, rest.partition(",")[2].strip()
     where = _TEXT_STARTS.search(match["rest"])
@@ -70,26 +93,45 @@ def _who(rest: str) -> tuple[int | None, str | None, str]:
         name, said = match["rest"][: where.start()], match["rest"][where.end() :]
     else:
         name, _, said = match["rest"].partition(", ")
-    return pid, None if name in ("<unknown>", "") else name, said
+    name = name.strip("'")
+    return pid, None if name in ("<unknown>", "<n/a>", "") else name, said
 
 
 def _xid_facts(code: int, said: str) -> Found:
     """What the text of some codes adds; the number alone would mislead."""
-    if code == 64:
-        if "already pending" in said:
-            return {"remap": "already_pending"}
-        if re.search(r"All reserved rows|table is full|reserved row", said):
-            return {"remap": "spare_rows_exhausted"}
-        return {"remap": "failed"}
+    if code in (63, 64):
+        return {"remap": _remap(code, said)}
     if code in (94, 95):
         reset = re.search(r"(?<![-\w])RST: (Yes|No)", said)
         return {"rst": reset[1] == "Yes"} if reset else {}
     if code == 154:
         return _recovery(said)
-    if code == 119:
-        seconds = re.search(r"Timeout after (?P<s>\d+)s", said)
-        return {"seconds": int(seconds["s"])} if seconds else {}
-    return {}
+    if code in (13, 31, 45, 119, 120):
+        return _where(said)
+    return kernel_nvlink.decoded(code, said)
+
+
+def _remap(code: int, said: str) -> str | None:
+    """What became of a bad row (or, before Ampere, page)."""
+    if re.search(r"already pending|already retired", said):
+        return "already_pending"
+    if code == 63:
+        return "page_retired" if "age" in said and "etire" in said else "pending"
+    if re.search(r"All reserved rows|table is full|reserved row|exhausted", said):
+        return "spare_rows_exhausted"
+    return "failed"
+
+
+def _where(said: str) -> Found:
+    """Which unit of the GPU, how long, or which Xid before it, as far as the text tells."""
+    found: Found = {}
+    for pattern in (_PLACE, _FAULT, _GSP):
+        if match := pattern.search(said):
+            for name, value in match.groupdict().items():
+                found[name] = int(value) if value and value.isdigit() else value
+    if match := _CAUSED.search(said):
+        found["caused_by"] = int(match["code"])
+    return found
 
 
 def _recovery(said: str) -> Found:
@@ -114,7 +156,7 @@ def sxid(text: str) -> Found | None:
     if match is None:
         return None
     return {
-        "kind": "sxid", "pci": match["pci"].lower(), "code": int(match["code"]),
-        "switch": int(match["switch"]), "fatal": match["severity"] == "Fatal",
+        "kind": "sxid", "pci": address(match["pci"]), "code": int(match["code"]),
+        "switch": int(match["switch"]), "fatal": match["severity"].lower() == "fatal",
         "link": None if match["link"] is None else int(match["link"]), "said": match["text"],
     }  # fmt: skip

@@ -1,7 +1,8 @@
 """Limits, Xid meanings and hardware facts: data with a source each, overlaid by the site's file.
 
-The packaged figures are `probes/data/{thresholds,hardware,xid,sxid}.yaml`. A site's overlay is one
-file with the same top-level names; what it sets wins and says so in its `source`.
+The packaged figures are `probes/data/{thresholds,hardware,xid,sxid,drift}.yaml`. A site's overlay
+is one file with the same top-level names; what it sets wins and says so in its `source`. It may
+also say what nodes of a role and GPUs of a product have (`roles`, `products`: expectations.py).
 """
 
 from __future__ import annotations
@@ -16,7 +17,9 @@ from msgspec import Struct
 
 from inventory.marked import Problems, compose, items
 from inventory.nearest import nearest
+from probes import expectations
 from probes.event import Action, Severity
+from probes.expectations import Counts, Expectations
 from probes.rules_file import MAX_CODE, SECTIONS, Entry, codes, section, shown, unknown
 
 DATA = Path(__file__).parent / "data"
@@ -96,6 +99,8 @@ class XidMeaning(Struct, frozen=True, kw_only=True):
     """Hardware evidence: the finding latches."""
     others: str = ""
     """What other tools do with it."""
+    example: str = ""
+    """One line as it looks in the field; CODE stands for the number."""
 
 
 class Rules(Struct, frozen=True, kw_only=True):
@@ -105,6 +110,12 @@ class Rules(Struct, frozen=True, kw_only=True):
     products: dict[str, Product]
     xids: dict[int, XidMeaning]
     sxids: dict[int, XidMeaning]
+    drift: dict[str, Counts] = {}
+    """Fact -> what it counts when a node differs from its role."""
+    roles: dict[str, Expectations] = {}
+    """Role -> what the site says its nodes have."""
+    expected: dict[str, Expectations] = {}
+    """Product -> what the site says its GPUs have."""
     overlay: str = ""
     """Path of the site's file; "" when there is none."""
 
@@ -126,7 +137,11 @@ class Rules(Struct, frozen=True, kw_only=True):
         return None
 
 
-_T = TypeVar("_T", Limit, Product, XidMeaning)
+_T = TypeVar("_T", Limit, Product, XidMeaning, Counts)
+
+
+EXPECTATIONS = ("roles", "products")
+"""Sections of an overlay that have no packaged counterpart."""
 
 
 def load_rules(overlay: Path | None = None) -> Rules:
@@ -144,8 +159,9 @@ def load_rules(overlay: Path | None = None) -> Rules:
         for key, value in items(root, "the overlay", problems):
             if key.value in SECTIONS:
                 builder.take(key.value, value)
-            else:
-                unknown(key, "unknown section", SECTIONS, problems)
+            elif key.value not in EXPECTATIONS:
+                unknown(key, "unknown section", [*SECTIONS, *EXPECTATIONS], problems)
+        builder.expect(root)
     problems.finish()
     return builder.rules(str(overlay))
 
@@ -180,6 +196,8 @@ class _Builder:
         self.products = dict(before.products)
         self.xids = dict(before.xids)
         self.sxids = dict(before.sxids)
+        self.drift = dict(before.drift)
+        self.expected: dict[str, dict[str, Expectations]] = {"roles": {}, "products": {}}
         self.problems = problems
         self.site = site
 
@@ -187,6 +205,7 @@ class _Builder:
         """What has been built."""
         return Rules(
             limits=self.limits, products=self.products, xids=self.xids, sxids=self.sxids,
+            drift=self.drift, roles=self.expected["roles"], expected=self.expected["products"],
             overlay=overlay,
         )  # fmt: skip
 
@@ -198,8 +217,29 @@ class _Builder:
                 self._limit(key, entry)
             elif name == "hardware":
                 self._product(key, entry)
+            elif name == "drift":
+                self._counts(key, entry)
             else:
                 self._meanings(self.xids if name == "xid" else self.sxids, entry, seen)
+
+    def expect(self, root: yaml.Node) -> None:
+        """The sections of EXPECTATIONS, after all others: the file may bring its own product."""
+        pairs = root.value if isinstance(root, yaml.MappingNode) else []
+        for key, value in pairs:
+            if key.value in EXPECTATIONS:
+                found = expectations.read(value, key.value, self.products, self.problems)
+                self.expected[key.value] = dict(found)
+
+    def _counts(self, name: str, entry: Entry) -> None:
+        old = self.drift.get(name)
+        if self.site and old is None:
+            unknown(entry.key, "no fact is called", self.drift, self.problems)
+            return
+        counts = self._build(
+            Counts, entry, old, f"packaged: {old.source}" if old else "", name=name
+        )
+        if counts is not None:
+            self.drift[name] = counts
 
     def _limit(self, name: str, entry: Entry) -> None:
         old = self.limits.get(name)

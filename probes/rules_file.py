@@ -18,6 +18,7 @@ from probes.event import Action, Severity
 MAX_CODE = 99_999
 """Xids have up to three digits, SXids five."""
 KINDS = ("hw", "fabric", "app", "drv", "meta", "follow-up")
+COUNTING = ("off", "info", "warn")
 FORMS = ("sxm", "pcie", "superchip")
 
 _FIGURE = re.compile(r"[-+]?[0-9.]+([eE][-+]?[0-9]+)?")
@@ -96,6 +97,15 @@ def pci_ids(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...]:
     return found
 
 
+def counting(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    """off, info or warn; YAML takes a bare `off` for false."""
+    word = str(node.value).lower() if isinstance(node, yaml.ScalarNode) else ""
+    if word in COUNTING:
+        return word
+    problems.add(node, f"{what} is {word[:80]!r}", nearest(word, COUNTING))
+    return None
+
+
 THRESHOLD: dict[str, Reader] = {
     "value": figure, "unit": marked.text, "source": marked.text, "help": marked.text,
 }  # fmt: skip
@@ -103,6 +113,7 @@ MEANING: dict[str, Reader] = {
     "name": marked.text, "kind": one_of(*KINDS), "severity": severity, "action": action,
     "cause": marked.text, "next_step": marked.text, "source": marked.text, "hard": marked.truth,
     "others": marked.text,
+    "example": marked.text,
 }  # fmt: skip
 HARDWARE: dict[str, Reader] = {
     "pci_ids": pci_ids, "nvml_names": texts, "form": one_of(*FORMS), "mem_gb": figure,
@@ -112,7 +123,12 @@ HARDWARE: dict[str, Reader] = {
     "allreduce_floor_gb_s": figure, "temp_slowdown_c": figure, "mem_temp_max_c": figure,
     "verified": marked.truth, "source": marked.text,
 }  # fmt: skip
-SECTIONS = {"thresholds": THRESHOLD, "hardware": HARDWARE, "xid": MEANING, "sxid": MEANING}
+DRIFT: dict[str, Reader] = {
+    "severity": counting, "fewer": marked.truth, "source": marked.text, "help": marked.text,
+}  # fmt: skip
+SECTIONS = {
+    "thresholds": THRESHOLD, "hardware": HARDWARE, "xid": MEANING, "sxid": MEANING, "drift": DRIFT,
+}  # fmt: skip
 """Section -> its fields. A packaged file holds one section, an overlay any of them by name."""
 NULLABLE = frozenset(
     {"bf16_tflops", "fp16_tflops", "fp8_tflops", "nvlink_mbps", "pcie_gen", "pcie_width"}
@@ -127,6 +143,9 @@ def section(node: yaml.Node, name: str, problems: Problems) -> Iterator[tuple[st
         if name == "thresholds" and isinstance(value, yaml.ScalarNode):
             limit = figure(value, shown(key), problems)
             yield key.value, Entry(key, {} if limit is None else {"value": limit})
+        elif name == "drift" and isinstance(value, yaml.ScalarNode):
+            word = counting(value, shown(key), problems)
+            yield key.value, Entry(key, {} if word is None else {"severity": word})
         else:
             yield key.value, Entry(key, fields(value, shown(key), SECTIONS[name], problems))
 

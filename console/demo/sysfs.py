@@ -8,13 +8,18 @@ rewritten in place: sysfs files keep their inode, and so must these, as the agen
 
 from __future__ import annotations
 
-import os
 import time
 import uuid
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from console.demo.sysfs_text import AER, COUNTERS, DOWN, HW_COUNTERS, UP, routes
+from console.demo import gpu_tree, host_tree, services_tree, sysfs_rdma
+from console.demo.sysfs_files import aer as _aer
+from console.demo.sysfs_files import link as _link
+from console.demo.sysfs_files import pci as _pci
+from console.demo.sysfs_files import write
+from console.demo.sysfs_rdma import counter, port_state
+from console.demo.sysfs_text import DOWN, UP, routes
 
 __all__ = [
     "CPUS", "DOWN", "UP", "build", "counter", "kernel_line", "lose_gpu", "port_state", "process",
@@ -59,36 +64,13 @@ def build(
     for bus in NVSWITCH_BUSES:
         _pci(root, f"pci0000:00/0000:{bus}:00.0", "0x10de", "0x22a3", "0x068000")
     _management(root, number)
+    gpu_tree.build(root, gpus)
     _proc(root, hostname, boot_id)
+    services_tree.build(root, write, cpus=CPUS)
+    host_tree.build(root, cpus=CPUS, memory_kib=MEMORY_KIB)
 
 
 # ---------------------------------------------------------------------- changes
-
-
-def write(root: Path, path: str, content: str | bytes) -> None:
-    """Change a file in place: same inode, and a reader sees the old text or the new one."""
-    raw = content.encode() if isinstance(content, str) else content
-    target = root / path
-    target.parent.mkdir(parents=True, exist_ok=True)
-    handle = os.open(target, os.O_WRONLY | os.O_CREAT, 0o644)
-    try:
-        os.pwrite(handle, raw, 0)
-        os.ftruncate(handle, len(raw))
-    finally:
-        os.close(handle)
-
-
-def counter(root: Path, port: str, name: str, value: int) -> None:
-    """Set a counter of a port ("mlx5_0/1"), wherever it lives."""
-    base = _port_dir(port)
-    directory = "hw_counters" if name in HW_COUNTERS else "counters"
-    write(root, f"{base}/{directory}/{name}", f"{value}\n")
-
-
-def port_state(root: Path, port: str, values: Mapping[str, str]) -> None:
-    """Set files of a port: UP, DOWN, or any of state, phys_state, rate, lid."""
-    for name, text in values.items():
-        write(root, f"{_port_dir(port)}/{name}", f"{text}\n")
 
 
 def lose_gpu(root: Path, pci: str) -> None:
@@ -134,52 +116,6 @@ def process(
 # ---------------------------------------------------------------------- PCI
 
 
-def _port_dir(port: str) -> str:
-    device, _, number = port.partition("/")
-    return f"sys/class/infiniband/{device}/ports/{number}"
-
-
-def _link(root: Path, path: str, target: str) -> None:
-    """A relative link below the root, as sysfs has them."""
-    link = root / path
-    link.parent.mkdir(parents=True, exist_ok=True)
-    if not link.is_symlink():
-        link.symlink_to(os.path.relpath(root / target, link.parent))
-
-
-def _many(root: Path, base: str, files: Mapping[str, object]) -> None:
-    """New files of one directory: a tree has 1,200, so no check per file."""
-    directory = str(root / base)
-    os.makedirs(directory, exist_ok=True)
-    for name, value in files.items():
-        with open(f"{directory}/{name}", "w") as out:
-            out.write(f"{value}\n")
-
-
-def _pci(
-    root: Path, place: str, vendor: str, device: str, kind: str, *, gen: str = "32.0", numa: int = 0
-) -> str:
-    """A PCI function at `place` below /sys/devices, on the bus list; returns its directory."""
-    base, address = f"sys/devices/{place}", place.rsplit("/", 1)[-1]
-    speed = f"{gen} GT/s PCIe"
-    _many(root, base, {
-        "vendor": vendor, "device": device, "class": kind, "numa_node": numa, "enable": 1,
-        "current_link_speed": speed, "max_link_speed": speed,
-        "current_link_width": 16, "max_link_width": 16,
-    })  # fmt: skip
-    words = [int(vendor, 16), int(device, 16)]
-    head = b"".join(word.to_bytes(2, "little") for word in words)
-    write(root, f"{base}/config", head.ljust(64, b"\0"))
-    _link(root, f"sys/bus/pci/devices/{address}", base)
-    return base
-
-
-def _aer(root: Path, base: str) -> None:
-    for name, (total, kinds) in AER.items():
-        lines = [*(f"{kind} 0" for kind in kinds.split()), f"{total} 0"]
-        _many(root, base, {name: "\n".join(lines)})
-
-
 def _switch(root: Path, nic_bus: str, *, numa: int) -> str:
     """Root port and both sides of a PCIe switch; returns the place of the upstream side."""
     bus = int(nic_bus, 16)
@@ -208,45 +144,19 @@ def _gpu(root: Path, switch: str, bus: str, device: str, *, numa: int) -> None:
 def _infiniband(root: Path, switch: str, bus: str, index: int, number: int) -> None:
     inner = f"{int(bus, 16) - 1:02x}"
     place = f"{switch}/0000:{inner}:00.0/0000:{bus}:00.0"
-    base = _pci(root, place, "0x15b3", "0x1021", "0x020700", numa=index // 4)
     guid = f"a088:c203:{number:04x}:{index:04x}"
-    _rdma(root, base, f"mlx5_{index}", guid, "MT4129", "28.39.3560", f"ib{index}")
-    lid = {"lid": hex(number * 16 + index), "sm_lid": "0x1", "link_layer": "InfiniBand"}
-    port_state(root, f"mlx5_{index}/1", {**UP, **lid})
+    sysfs_rdma.adapter(root, place, f"mlx5_{index}", sysfs_rdma.CX7_NDR, guid=guid,
+                       netdevs=[f"ib{index}"], lid=number * 16 + index,
+                       numa=index // 4)  # fmt: skip
 
 
 def _management(root: Path, number: int) -> None:
     """A 25 Gb/s Ethernet adapter on a root port of its own."""
     place = f"pci0000:27/0000:27:01.0/0000:{MANAGEMENT_BUS}:00.0"
     _pci(root, place.rsplit("/", 1)[0], "0x8086", "0x352a", "0x060400", gen="8.0")
-    base = _pci(root, place, "0x15b3", "0x101f", "0x020000", gen="8.0")
     guid = f"a088:c203:{number:04x}:00ff"
-    _rdma(root, base, MANAGEMENT, guid, "MT4127", "26.38.1002", MANAGEMENT_NETDEV)
-    rate = {"rate": "25 Gb/sec (1X EDR)", "lid": "0x0", "sm_lid": "0x0", "link_layer": "Ethernet"}
-    port_state(root, f"{MANAGEMENT}/1", {**UP, **rate})
-
-
-def _rdma(
-    root: Path, base: str, name: str, guid: str, hca: str, firmware: str, netdev: str
-) -> None:
-    """An RDMA device below its PCI function, with one port, all counters 0, and its interface."""
-    _aer(root, base)
-    device = f"{base}/infiniband/{name}"
-    _many(root, device, {
-        "node_guid": guid, "sys_image_guid": guid, "node_type": "1: CA", "fw_ver": firmware,
-        "hca_type": hca, "node_desc": name,
-    })  # fmt: skip
-    port = f"{device}/ports/1"
-    _many(root, f"{port}/counters", dict.fromkeys(COUNTERS, 0))
-    _many(root, f"{port}/hw_counters", {**dict.fromkeys(HW_COUNTERS, 0), "lifespan": 10})
-    _many(root, f"{port}/gid_attrs/types", {"0": "IB/RoCE v1"})
-    _many(root, f"{port}/gid_attrs/ndevs", {"0": netdev})
-    _many(root, f"{base}/net/{netdev}", {
-        "operstate": "up", "carrier": 1, "carrier_changes": 2, "dev_port": 0, "mtu": 4092,
-    })  # fmt: skip
-    _link(root, f"{device}/device", base)
-    _link(root, f"sys/class/infiniband/{name}", device)
-    _link(root, f"sys/class/net/{netdev}", f"{base}/net/{netdev}")
+    sysfs_rdma.adapter(root, place, MANAGEMENT, sysfs_rdma.CX6LX, guid=guid,
+                       netdevs=[MANAGEMENT_NETDEV])  # fmt: skip
 
 
 # ---------------------------------------------------------------------- /proc and the rest

@@ -28,6 +28,22 @@ HW_COUNTERS = (
 )  # fmt: skip
 """ports/1/hw_counters"""
 
+EFA_COUNTERS = (
+    "alloc_pd_err", "alloc_ucontext_err", "cmds_err", "completed_cmds", "create_ah_err",
+    "create_cq_err", "create_qp_err", "impaired_remote_conn_events", "keep_alive_rcvd", "lifespan",
+    "mmap_err", "no_completion_cmds", "rdma_read_bytes", "rdma_read_resp_bytes", "rdma_read_wr_err",
+    "rdma_read_wrs", "rdma_write_bytes", "rdma_write_recv_bytes", "rdma_write_wr_err",
+    "rdma_write_wrs", "recv_bytes", "recv_wrs", "reg_mr_err", "retrans_bytes", "retrans_pkts",
+    "retrans_timeout_events", "rx_bytes", "rx_drops", "rx_pkts", "send_bytes", "send_wrs",
+    "submitted_cmds", "tx_bytes", "tx_pkts", "unresponsive_remote_events",
+)  # fmt: skip
+"""ports/1/hw_counters of EFA"""
+
+HFI1_COUNTERS = (
+    "RcvOverflow", "RxHdrOvfl_0,U", "Pio,Wait", "DmaWait", "RcLinkLost", "TxFlits", "RxFlits",
+)  # fmt: skip
+"""hw_counters of an Omni-Path device; some names have commas"""
+
 _FATAL = "Undefined DLP SDES TLP FCP CmpltTO CmpltAbrt UnxCmplt"
 AER = {
     "aer_dev_correctable": (

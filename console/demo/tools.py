@@ -93,10 +93,18 @@ def nvidia_smi(node: Path, words: Sequence[str]) -> int:
 
 
 def systemctl(node: Path, words: Sequence[str]) -> int:
-    """Every service asked about is active."""
+    """`show` prints the asked units as DIR/root says; `is-active` says active to everything."""
     if "is-active" in words:
         for _ in words[words.index("is-active") + 1 :]:
             _say("active")
+    if "show" in words:
+        units = node / "root/run/systemd/units.json"
+        known = json.loads(units.read_text()) if units.exists() else {}
+        asked = [word for word in words[words.index("show") + 1 :] if not word.startswith("-")]
+        absent = {"LoadState": "not-found", "ActiveState": "inactive", "SubState": "dead"}
+        for unit in asked:
+            properties = {"Id": unit, **known.get(unit, absent)}
+            _say("".join(f"{name}={value}\n" for name, value in properties.items()))
     return 0
 
 

@@ -10,8 +10,8 @@ from probes.catalog import PROBES
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
 
-TABLED = frozenset({"gpu", "ecc", "pcie", "nvlink", "infiniband", "processes", "usage"})
-"""Probes whose devices have tables of their own."""
+TABLED = frozenset({"gpu", "ecc", "pcie", "nvlink", "nvlink_ends", "infiniband", "processes"})
+"""Probes whose devices have tables of their own, or 18 links each."""
 
 UNTOLD = frozenset({"kernel_log", "hello", "agent", "nccl", "job"})
 """Shown elsewhere on the screen as a whole."""

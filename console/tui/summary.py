@@ -15,6 +15,7 @@ from console.tui.text import plain
 from inventory.scheduler import Allocation
 from probes.event import Finding, NodeState, Sample, Scalar, Severity
 from probes.facts import NodeFacts
+from probes.ports import PHYSICAL, port_role
 
 STALE_INTERVALS = 3
 """A reading older than this many intervals is drawn as stale; as stale.intervals."""
@@ -225,7 +226,7 @@ def _devices(
 
 
 def _physical(port: Sample) -> bool:
-    return "state" in port.values and not port.values.get("is_vf")
+    return "state" in port.values and port_role(port.values) in PHYSICAL
 
 
 def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:

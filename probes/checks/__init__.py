@@ -4,17 +4,42 @@ from __future__ import annotations
 
 from probes import straggler
 from probes.checks import (
+    affinity,
+    c2c,
+    capacity,
+    congestion,
+    containers,
+    disks,
+    drift,
     efa,
+    fabric,
     gpu,
+    host,
     host_log,
     infiniband,
     kernel,
+    kernel_net,
+    kernel_pcie,
+    kernel_processes,
+    kernel_storage,
     memory,
+    modules,
     nccl,
     node,
     nvlink,
+    nvlink_errors,
     pcie,
+    pcie_path,
+    processes,
+    roce,
+    rows,
+    services,
+    setup,
+    site,
+    storage,
+    tasks,
     thermal,
+    timesync,
     xid,
 )
 from probes.checks import explain as _explain
@@ -31,7 +56,12 @@ __all__ = [
     "verdict",
 ]  # fmt: skip
 
-DOMAINS = (node, gpu, memory, xid, kernel, thermal, nvlink, pcie, infiniband, efa, host_log, nccl)
+DOMAINS = (
+    node, tasks, timesync, gpu, memory, rows, xid, kernel, kernel_pcie, kernel_net, thermal,
+    services, fabric, c2c, nvlink, nvlink_errors, pcie, pcie_path, infiniband, efa, roce, affinity,
+    congestion, storage, disks, host, capacity, host_log, kernel_processes, kernel_storage, modules,
+    containers, site, drift, setup, processes, nccl,
+)  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
 RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rule in domain.RULES)
 """The one registration; `gpuconsole explain` and the tests read it."""

@@ -12,6 +12,7 @@ from inventory.errors import UsageError
 from inventory.nearest import nearest
 from probes.checks import nvml_codes
 from probes.checks.rule import Rule
+from probes.event import Action
 from probes.rules import Limit, Product, Rules, XidMeaning
 from probes.sources import cited, sources
 
@@ -19,6 +20,8 @@ WIDTH = 100
 """Longest line, in columns."""
 LABEL = 14
 """Columns of the label in front of each text."""
+CODE_DIGITS = 10
+"""Of an NVML return code: more do not fit its 32 bit."""
 KINDS = ("xid", "sxid", "nvml", "hardware", "limit")
 
 _T = TypeVar("_T")
@@ -146,6 +149,8 @@ def _entry(kind: str, name: str, rules: Rules) -> Iterator[str]:
         return _pick(kind, name, rows, lambda m: m.name, lambda m: _meaning(title, m))
     if kind == "nvml":
         codes = {str(code): code for code in nvml_codes.NVML_CODES}
+        if name.isdecimal() and len(name) <= CODE_DIGITS:  # a newer driver may return any
+            return _nvml(int(name))
         return _pick(kind, name, codes, lambda c: nvml_codes.NVML_CODES[c].name, _nvml)
     if kind == "limit":
         return _pick(kind, name, rules.limits, lambda m: f"{m.value:g} {m.unit}", _limit)
@@ -181,14 +186,19 @@ def _meaning(title: str, meaning: XidMeaning) -> Iterator[str]:
         ("next step", meaning.next_step),
         ("latches", "until reboot or acknowledgement" if meaning.hard else "no"),
         ("who else", meaning.others or "nobody we read"),
+        ("example", meaning.example.replace("CODE", str(meaning.code))),
         ("source", meaning.source),
     )
 
 
 def _nvml(code: int) -> Iterator[str]:
-    entry = nvml_codes.NVML_CODES[code]
-    yield f"NVML return {code}  {entry.name}"
-    yield from _texts(("meaning", entry.say), ("source", nvml_codes.SOURCE))
+    entry = nvml_codes.code(code)
+    yield f"NVML return {code}  {entry.severity}  {entry.name}"
+    yield from _texts(
+        ("meaning", entry.say),
+        ("action", "" if entry.action is Action.NONE else _words(entry.action)),
+        ("source", nvml_codes.SOURCE),
+    )
 
 
 def _short(product: Product) -> str:

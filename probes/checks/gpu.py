@@ -4,38 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from probes.checks.nvml_codes import NVML_CODES, Code
+from probes.checks import gpu_driver
+from probes.checks.gpu_count import COUNT, GIVEN, GUEST_DRIVERS, counted
+from probes.checks.nvml_codes import code as meaning
 from probes.checks.rule import Look, Rule
+from probes.checks.sensors import FAN_CALL
 from probes.event import Action, Finding, Sample, Severity
 from probes.reading import whole
 
 LOST = 15
 RESET_REQUIRED = 16
-CORRUPTED_INFOROM = 14
-NO_DRIVER = (9, 12)
-MISMATCH = 18
-QUIET = (3, 6, 10, 13, 19, 21, 25, 27)
-"""Return codes that are not faults (nvml.h): unsupported, no sample yet, retry next pass."""
-MANY = 3
-"""Peers of which most can be wrong about nothing: two nodes have no majority."""
-PROBES = ("gpu", "ecc", "pcie", "nvlink", "inventory")
+AGAIN = (10, 19, 27)
+"""Timeout, in use, not ready: no fault, unless the GPU gives no reading at all."""
+PROBES = ("gpu", "gpm", "ecc", "pcie", "nvlink", "nvlink_ends", "fabric", "inventory")
+LIVE = frozenset({"temp_c", "power_w", "util_percent", "sm_clock_mhz", "mem_used_bytes"})
+"""Readings of which a GPU that answers gives one at least."""
 
-COUNT = Rule(
-    id="gpu.count",
-    title="Fewer GPUs than this node should have",
-    severity=Severity.CRITICAL,
-    reads="NVML device count, GPUs on the PCI bus, the inventory's `gpus`, the majority of the "
-    "role",
-    cause="a card fell off the bus, failed to initialise or was hidden by the driver",
-    action=Action.DRAIN,
-    next_step="drain, save the kernel log, compare lspci, then power-cycle; reseat or RMA if it "
-    "stays away",
-    source="NVML device count against the PCI bus, the inventory and the peers [nvml]",
-    others="GCM, gpud, AzHC, OCI, EKS, NVHV: any difference is an error",
-    example="NVML counts 7, the PCI bus has 8: 0000:52:00.0 is missing",
-    hard=True,
-    clears="reset",
-)
 LOST_RULE = Rule(
     id="gpu.lost",
     title="GPU is lost: it fell off the bus",
@@ -73,33 +57,8 @@ NVML_ERROR = Rule(
     action=Action.WATCH,
     next_step="look for an Xid of this GPU; `gpuconsole explain nvml:CODE`",
     source="nvml.h nvmlReturn_t [nvml]",
-    others="GCM: warn",
+    others="GCM: lost, reset required and corrupted InfoROM are errors, others warn",
     example="nvmlDeviceGetTemperature returned 999 (unknown error)",
-)
-DRIVER = Rule(
-    id="driver.unusable",
-    title="The NVIDIA driver or library does not work",
-    severity=Severity.CRITICAL,
-    reads="nvmlInit, nvmlDeviceGetCount, GPUs on the PCI bus",
-    cause="driver not loaded, library missing, or upgraded under the running module",
-    action=Action.REBOOT,
-    next_step="reboot the node, or reload the module; check for an unattended upgrade",
-    source="nvml.h return codes 9, 12, 18 [nvml]; lyulyul/shine-cluster issue 30: unattended "
-    "upgrade",
-    others="most: warn to error",
-    example="nvmlInit returned 18 (driver/library version mismatch)",
-)
-DRIVER_HUNG = Rule(
-    id="driver.hung",
-    title="A driver call does not return",
-    severity=Severity.CRITICAL,
-    reads="how long each NVML call of the agent takes",
-    cause="GPU firmware or driver dead-locked; expect Xid 119, 120 or 79",
-    action=Action.DRAIN,
-    next_step="drain; save the kernel log; reboot (a stuck process cannot be killed)",
-    source="our deadline of 5 s, not measured; after Xid 119 or 120 nvidia-smi itself hangs [xid]",
-    others="PRI: vendor call > 5 s fails the node; NVS #1576",
-    example="hung in nvmlDeviceGetUtilizationRates for 25 s",
 )
 GONE = Rule(
     id="gpu.gone",
@@ -129,103 +88,23 @@ BUS_DEAD = Rule(
     hard=True,
     clears="reset",
 )
-RULES = (COUNT, LOST_RULE, RESET, NVML_ERROR, DRIVER, DRIVER_HUNG, GONE, BUS_DEAD)
+RULES = (COUNT, LOST_RULE, RESET, NVML_ERROR, *gpu_driver.RULES, GONE, BUS_DEAD, GIVEN)
 
 
 def check(look: Look) -> Iterator[Finding]:
     """Driver first: without it nothing else of NVML means anything."""
-    yield from _hung(look)
+    yield from gpu_driver.check(look)
     node = look.facts.get("inventory")
     if node is not None:
-        yield from _driver(look, node)
-        yield from _count(look, node)
+        yield from counted(look, node)
         yield from _bus(look, node)
     yield from _codes(look)
     yield from _gone(look)
 
 
-def _hung(look: Look) -> Iterator[Finding]:
-    calls = [s for (p, _), s in look.facts.hung.items() if p in PROBES or p == "processes"]
-    if not calls:
-        return
-    devices = {status.device for status in calls if status.device}
-    label = ", ".join(look.facts.gpu_label(device) for device in sorted(devices))
-    longest = max((status.since_s or 0.0) for status in calls)
-    yield DRIVER_HUNG.finding(
-        look,
-        f"driver hangs{' on ' + label if label else ''} since {longest:.0f} s",
-        tuple(f"{status.probe}: {status.text}" for status in calls[:5]),
-        device=next(iter(devices)) if len(devices) == 1 else "",
-        label=label,
-        value=round(longest, 1),
-    )
-
-
-def _driver(look: Look, node: Sample) -> Iterator[Finding]:
-    on_bus = whole(node.values.get("pci_gpu_count")) or 0
-    expected = look.facts.node.gpus or look.peers.gpu_count or on_bus
-    code = whole(node.values.get("nvml_rc"))
-    if node.values.get("nvml_library") is False:
-        if expected:
-            yield DRIVER.finding(
-                look, f"no NVIDIA library, though {expected} GPUs are expected",
-                (f"libnvidia-ml.so.1 not found; {on_bus} NVIDIA GPUs on the PCI bus",),
-                next_step="install the driver, or check the image this node booted",
-            )  # fmt: skip
-        return
-    if code is None or not expected:
-        return
-    known = NVML_CODES.get(code)
-    say = f"NVML does not start: {known.say if known else f'code {code}'}"
-    call = node.values.get("nvml_call", "nvmlInit")
-    yield DRIVER.finding(look, say, (f"{call} returned {code} ({known.name if known else '?'})",))
-
-
-def _count(look: Look, node: Sample) -> Iterator[Finding]:
-    found = whole(node.values.get("gpu_count"))
-    if found is None:
-        return
-    expected, origin = _expected(look, node)
-    if expected is None or found >= expected:
-        return
-    missing = _missing(look, node)
-    where = f"; missing {', '.join(missing)}" if missing else ""
-    yield COUNT.finding(
-        look,
-        f"{found} of {expected} GPUs present{where}",
-        (f"NVML counts {found}; PCI bus has {node.values.get('pci_gpu_count', '?')}; {origin}",),
-        value=found,
-        source=f"{origin}; {COUNT.source}",
-    )
-
-
-def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
-    """How many GPUs, and who says so."""
-    if look.facts.node.gpus is not None:
-        return look.facts.node.gpus, f"the inventory says gpus: {look.facts.node.gpus}"
-    on_bus = whole(node.values.get("pci_gpu_count"))
-    majority = look.peers.gpu_count if look.peers.nodes >= MANY else None
-    if on_bus is not None and on_bus >= (majority or 0):
-        return on_bus, f"the PCI bus has {on_bus}"
-    if majority is not None:
-        return (
-            majority,
-            f"most of {look.peers.nodes} peers in role {look.peers.role} have {majority}",
-        )
-    return None, ""
-
-
-def _missing(look: Look, node: Sample) -> list[str]:
-    """PCI addresses of GPUs that should be listed and are not."""
-    listed = {device for device, _ in look.facts.devices("inventory") if device}
-    unlisted = {str(row.get("pci", "?")) for row in node.rows if row.get("in_nvml") is False}
-    peers = look.peers.gpu_slots - listed
-    return sorted(unlisted | peers | {d for (p, d) in look.facts.gone if p == "inventory" and d})
-
-
 def _bus(look: Look, node: Sample) -> Iterator[Finding]:
     for row in node.rows:
-        if row.get("config_ok") is False:
+        if row.get("config_ok") is False and row.get("driver") not in GUEST_DRIVERS:
             pci = str(row.get("pci", "?"))
             yield BUS_DEAD.finding(
                 look, f"{_at(look, pci)} is on the bus list but dead",
@@ -244,32 +123,50 @@ def _codes(look: Look) -> Iterator[Finding]:
     worst: dict[str, tuple[int, str]] = {}
     for probe in PROBES:
         for device, sample in look.facts.devices(probe):
-            code = whole(sample.values.get("nvml_rc"))
-            if not device or code is None or code in QUIET:
+            number = whole(sample.values.get("nvml_rc"))
+            call = str(sample.values.get("nvml_call", "an NVML call"))
+            if not device or number is None or not _grave(probe, number, sample):
                 continue
-            if code == LOST or device not in worst:
-                worst[device] = code, str(sample.values.get("nvml_call", "an NVML call"))
-    for device, (code, call) in sorted(worst.items()):
-        yield _code(look, device, code, call)
+            if FAN_CALL in call and meaning(number).severity is Severity.WARN:
+                continue  # thermal.fan
+            if number == LOST or device not in worst:
+                worst[device] = number, call
+    for device, (number, call) in sorted(worst.items()):
+        yield _code(look, device, number, call)
 
 
-def _code(look: Look, device: str, code: int, call: str) -> Finding:
-    known = NVML_CODES.get(code, Code("unknown", "an undocumented code"))
+def _grave(probe: str, number: int, sample: Sample) -> bool:
+    """Whether the code says anything about the GPU, or the rights here."""
+    if number in AGAIN:
+        return probe == "gpu" and LIVE.isdisjoint(sample.values)
+    return meaning(number).severity is not Severity.OK
+
+
+def _code(look: Look, device: str, number: int, call: str) -> Finding:
+    known = meaning(number)
     label = look.facts.gpu_label(device)
-    evidence = (f"{call} returned {code} ({known.name})",)
-    if code == LOST:
+    evidence = (f"{call} returned {number} ({known.name})",)
+    if number == LOST:
         readable = sum(1 for _, s in look.facts.devices("gpu") if "nvml_rc" not in s.values)
-        say = f"{_at(look, device)} is lost (NVML {code}); {readable} other{_s(readable)} readable"
-        return LOST_RULE.finding(look, say, evidence, device=device, label=label, value=code)
-    if code == RESET_REQUIRED:
+        where = f"{_at(look, device)}{_slot(look, device)}"
+        say = f"{where} is lost (NVML {number}); {readable} other{_s(readable)} readable"
+        return LOST_RULE.finding(look, say, evidence, device=device, label=label, value=number)
+    if number == RESET_REQUIRED:
         say = f"{_at(look, device)} asks for a reset"
-        return RESET.finding(look, say, evidence, device=device, label=label, value=code)
-    severity = Severity.CRITICAL if code == CORRUPTED_INFOROM else Severity.WARN
-    action = Action.REPLACE if code == CORRUPTED_INFOROM else Action.WATCH
+        return RESET.finding(look, say, evidence, device=device, label=label, value=number)
+    silent = number in AGAIN
     return NVML_ERROR.finding(
-        look, f"{label}: {known.say}", evidence, device=device, label=label, value=code,
-        severity=severity, action=action,
+        look, f"{label} {'gives no reading' if silent else 'NVML error'}: {known.say}", evidence,
+        device=device, label=label, value=number,
+        severity=Severity.WARN if silent else known.severity,
+        action=Action.WATCH if silent else known.action,
     )  # fmt: skip
+
+
+def _slot(look: Look, device: str) -> str:
+    """The physical slot, where the firmware names one: what a technician looks for."""
+    slot = look.facts.value("inventory", device, "slot")
+    return "" if slot is None else f", slot {slot}"
 
 
 def _s(number: int) -> str:

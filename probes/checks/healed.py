@@ -53,6 +53,11 @@ def _not_pending(facts: NodeFacts, finding: Finding, since: float) -> bool:
     return whole(sample.values.get("remap_uncorrectable")) is not None
 
 
+def _no_page_waits(facts: NodeFacts, finding: Finding, since: float) -> bool:
+    sample = _newer(facts, "ecc", finding.device, since)
+    return sample is not None and sample.values.get("retired_pending") is False
+
+
 def _fell(facts: NodeFacts, finding: Finding, since: float) -> bool:
     """Volatile counters only fall when the driver or the GPU starts anew."""
     sample = _newer(facts, "ecc", finding.device, since)
@@ -89,5 +94,6 @@ PROOFS: dict[str, _Proof] = {
     "driver.init_failed": _answers,
     "ecc.uncorrected": _fell,
     "remap.pending": _not_pending,
+    "pages.pending": _no_page_waits,
 }
 """Rules that declare clears="reset", and what proves one."""

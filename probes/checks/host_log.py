@@ -1,12 +1,12 @@
-"""Kernel lines about the host: machine checks, hangs, memory, file systems.
+"""Kernel lines about the host: machine checks, lockups, stalls, panics, oopses, hot CPUs.
 
-None of them is a fault of a GPU, though jobs die or hang by them. A line older than xid.old_h is
-history. What a file server says is judged by its last word: it may have come back.
+None of them is a fault of a GPU, though jobs die or hang by them. A line older than xid.old_h, or
+of an earlier boot, is history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 from msgspec import structs
 
@@ -53,80 +53,68 @@ LOCKUP = Rule(
     others="gpud, PRI, EKS",
     example="watchdog: BUG: soft lockup - CPU#12 stuck for 22s! [python3:3301]",
 )
-HUNG = Rule(
-    id="host.hung_task",
-    title="A process hung inside the kernel",
+HARD_LOCKUP = Rule(
+    id="host.hard_lockup",
+    title="A CPU stopped answering interrupts",
+    severity=Severity.CRITICAL,
+    reads="hard LOCKUP lines",
+    cause="firmware that holds the CPU, a hardware fault, or a kernel bug with interrupts off",
+    action=Action.DRAIN,
+    next_step="drain; save the kernel log and the BMC's event log; reboot; update firmware, and "
+    "replace the board if it returns",
+    source="Linux hard lockup detector [lx]",
+    others="PRI, EKS: kernel log lines",
+    example="watchdog: Watchdog detected hard LOCKUP on cpu 12",
+)
+RCU = Rule(
+    id="host.rcu_stall",
+    title="A CPU held the kernel up (RCU stall)",
     severity=Severity.WARN,
-    reads="'blocked for more than' lines",
-    cause="most often a file server that does not answer; else a disk or a driver",
+    reads="'detected stalls on CPUs' and 'self-detected stall' lines",
+    cause="a driver that loops, a host that stops its guest, or firmware that stops all CPUs",
     action=Action.WATCH,
-    next_step="look for NFS, Lustre or disk lines of the same time; ps -eo pid,stat,wchan,comm",
-    source="Linux hung task detector [lx]",
-    others="gpud, PRI, EKS",
-    example="INFO: task python3:3301 blocked for more than 120 seconds.",
-)
-OOM = Rule(
-    id="host.oom",
-    title="The kernel killed a process for memory",
-    severity=Severity.INFO,
-    reads="'Out of memory: Killed process' lines, of the host and of cgroups",
-    cause="the job wanted more memory than the host or its own limit has",
-    action=Action.NONE,
-    next_step="tell the job's owner; not a fault of the node",
-    source="Linux out-of-memory killer [lx]",
-    others="gpud, EKS",
-    example="Out of memory: Killed process 4711 (python3) total-vm:812345678kB",
-)
-NFS = Rule(
-    id="storage.nfs",
-    title="An NFS server does not answer",
-    severity=Severity.CRITICAL,
-    reads="'nfs: server' lines, the last word of each server",
-    cause="storage server or its network; not the node unless other nodes are fine",
-    action=Action.WATCH,
-    next_step="compare other nodes: if all show it, it is the server; hold new jobs",
-    source="Linux NFS client [lx]; field case: aws/aws-parallelcluster issue 1150",
-    others="gpud",
-    example="nfs: server 192.0.2.40 not responding, still trying",
-)
-LUSTRE = Rule(
-    id="storage.lustre",
-    title="A Lustre target is out of reach",
-    severity=Severity.CRITICAL,
-    reads="Lustre and LNet lines, the last word about each target",
-    cause="storage server or its network; not the node unless other nodes are fine",
-    action=Action.WATCH,
-    next_step="compare other nodes: if all show it, it is the server; hold new jobs",
-    source="our estimate, not measured; the line's form is that of a field case",
+    next_step="look at the call trace below the line; in a VM ask the host; drain if it repeats",
+    source="Linux RCU stall detector [lx]",
     others="-",
-    example="Lustre: scratch-OST0003-osc-ffff: Connection to scratch-OST0003 (at 192.0.2.51@tcp) "
-    "was lost",
+    example="rcu: INFO: rcu_sched self-detected stall on CPU",
 )
-NVME = Rule(
-    id="storage.nvme",
-    title="A local NVMe disk does not answer as it should",
-    severity=Severity.WARN,
-    reads="nvme time-out, reset and I/O error lines",
-    cause="disk, its firmware or its PCIe slot",
-    action=Action.WATCH,
-    next_step="nvme smart-log on the node; exchange the disk if it repeats",
-    source="kernel log patterns of gpud [gpud]",
-    others="gpud",
-    example="nvme nvme0: I/O 23 QID 4 timeout, aborting",
+PANIC = Rule(
+    id="host.panic",
+    title="The kernel panicked",
+    severity=Severity.CRITICAL,
+    reads="'Kernel panic - not syncing' lines",
+    cause="the text behind it says what; often a machine check or a bug of a driver",
+    action=Action.DRAIN,
+    next_step="keep the crash dump or the console's log; drain until the cause is known",
+    source="Linux panic() [lx]",
+    others="EKS: kernel log lines",
+    example="Kernel panic - not syncing: Fatal machine check",
 )
-FILE_SYSTEM = Rule(
-    id="storage.filesystem",
-    title="A local file system is damaged or read-only",
+BUG = Rule(
+    id="host.kernel_bug",
+    title="The kernel hit a bug of its own and went on",
     severity=Severity.WARN,
-    reads="EXT4-fs error, XFS shutdown and 'Remounting filesystem read-only' lines",
-    cause="disk errors or a broken file system; jobs fail where they write",
-    action=Action.WATCH,
-    next_step="drain; check the disk, then the file system",
-    source="kernel log patterns of gpud [gpud]",
+    reads="'BUG:', 'kernel BUG at', Oops and 'general protection fault' lines",
+    cause="a bug of the kernel or a driver; rarely bad memory. Locks may be held for ever since",
+    action=Action.REBOOT,
+    next_step="save the call trace; drain and reboot when the jobs are done; report it",
+    source="Linux oops messages [lx]; node-problem-detector's kernel monitor calls it KernelOops",
     others="gpud, EKS",
-    example="EXT4-fs (nvme0n1p2): Remounting filesystem read-only",
+    example="BUG: unable to handle page fault for address: ffffc90000000000",
 )
-RULES = (UNCORRECTED, CORRECTED, LOCKUP, HUNG, OOM, NFS, LUSTRE, NVME, FILE_SYSTEM)
+CPU_HOT = Rule(
+    id="host.cpu_hot",
+    title="CPUs slow down because they are hot",
+    severity=Severity.WARN,
+    reads="'temperature above threshold, cpu clock throttled' lines; over once it says normal",
+    cause="cooling: fans, airflow, inlet air, dust or paste",
+    action=Action.WATCH,
+    next_step="check fans and inlet temperature in the BMC; the node is slow meanwhile",
+    source="Linux thermal interrupt handler [lx]",
+    others="-",
+    example="CPU12: Package temperature above threshold, cpu clock throttled (total events = 42)",
+)
+RULES = (UNCORRECTED, CORRECTED, HARD_LOCKUP, PANIC, LOCKUP, RCU, BUG, CPU_HOT)
 
 SAME_ERROR_S = 1.0
 """Lines of one machine check follow each other within this time (our estimate)."""
@@ -140,56 +128,61 @@ def check(look: Look) -> Iterator[Finding]:
     for event in kernel_events.read(look):
         kinds.setdefault(event.kind, []).append(event)
     yield from _machine(look, kinds.get("mce", []))
+    yield from _hard_lockups(look, kinds.get("hard_lockup", []))
+    yield from _said(look, PANIC, "the kernel panicked", kinds.get("panic", []))
     yield from _lockups(look, kinds.get("lockup", []))
-    yield from _hung(look, kinds.get("hung_task", []))
-    yield from _killed(look, kinds.get("oom", []))
-    for server, same in _by("server", kinds.get("nfs", [])):
-        yield from _server(look, NFS, f"NFS server {server}", same)
-    for target, same in _by("target", kinds.get("lustre", [])):
-        yield from _server(look, LUSTRE, f"Lustre target {target}", same)
-    for rule, kind in ((NVME, "nvme"), (FILE_SYSTEM, "fs")):
-        for disk, same in _by("dev", kinds.get(kind, [])):
-            yield _of(look, rule, f"{disk}: {rule.title.lower()}{_times(same)}", same, disk)
+    yield from _said(look, RCU, "RCU stall: a CPU held the kernel up", kinds.get("rcu_stall", []))
+    yield from _said(look, BUG, "the kernel hit a bug", kinds.get("bug", []))
+    yield from _hot(look, kinds.get("cpu_hot", []))
 
 
-def _of(look: Look, rule: Rule, say: str, same: list[KernelEvent], device: str = "") -> Finding:
-    finding = rule.finding(
-        look, say + kernel_events.ago(look, same[-1]), kernel_events.texts(same),
-        device=device, label=device,
-    )  # fmt: skip
+def _of(look: Look, rule: Rule, say: str, same: list[KernelEvent]) -> Finding:
+    finding = rule.finding(look, say + kernel_events.ago(look, same[-1]), kernel_events.texts(same))
     return kernel_events.aged(look, structs.replace(finding, count=len(same)), same[-1])
 
 
-def _by(name: str, events: Iterable[KernelEvent]) -> list[tuple[str, list[KernelEvent]]]:
-    """Events by one of their facts."""
-    found: dict[str, list[KernelEvent]] = {}
+def _said(look: Look, rule: Rule, say: str, same: list[KernelEvent]) -> Iterator[Finding]:
+    """One finding of a kind, with the kernel's own words; lines close together are one event."""
+    if same:
+        said = next((f": {e.facts['said']}" for e in same if "said" in e.facts), "")
+        number = len(_together(same))
+        more = f", {number} times" if number > 1 else ""
+        yield structs.replace(_of(look, rule, f"{say}{said}{more}", same), count=number)
+
+
+def _together(events: list[KernelEvent]) -> list[list[KernelEvent]]:
+    """Lines of one event each."""
+    found: list[list[KernelEvent]] = []
     for event in events:
-        found.setdefault(str(event.facts.get(name, "?")), []).append(event)
-    return sorted(found.items())
-
-
-def _times(same: list[KernelEvent]) -> str:
-    return f", {len(same)} lines" if len(same) > 1 else ""
+        last = found[-1][-1] if found else None
+        if last is not None and last.boot == event.boot and event.at - last.at <= SAME_ERROR_S:
+            found[-1].append(event)
+        else:
+            found.append([event])
+    return found
 
 
 def _machine(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
     """Lines close together are one error; without a class it counts as corrected."""
-    errors: list[list[KernelEvent]] = []
-    for event in events:
-        last = errors[-1][-1].mono if errors else None
-        near = last is not None and event.mono is not None and event.mono - last <= SAME_ERROR_S
-        if near:
-            errors[-1].append(event)
-        else:
-            errors.append([event])
+    timed = all(event.mono is not None or event.wall is not None for event in events)
+    errors = _together(events) if timed else [[event] for event in events]
     bad = [e for e in errors if any(line.facts.get("corrected") is False for line in e)]
     good = [e for e in errors if e not in bad]
     if bad:
         lines = [line for error in bad for line in error]
-        yield _of(look, UNCORRECTED, "uncorrected hardware error of the host", lines)
+        say = f"uncorrected hardware error of the host{_part(lines)}"
+        yield _of(look, UNCORRECTED, say, lines)
     recent = [e for e in good if not kernel_events.old(look, e[-1])] or good[-1:]
     if recent:
         yield _few_or_many(look, recent)
+
+
+def _part(lines: list[KernelEvent]) -> str:
+    """The DIMM, device or kind of part that the lines name."""
+    names = [str(line.facts[key]) for line in lines for key in ("dimm",) if key in line.facts]
+    names += [line.pci for line in lines if line.pci]
+    names += [str(line.facts["section"]) for line in lines if "section" in line.facts]
+    return f" ({', '.join(dict.fromkeys(names[:4]))})" if names else ""
 
 
 def _few_or_many(look: Look, errors: list[list[KernelEvent]]) -> Finding:
@@ -197,12 +190,21 @@ def _few_or_many(look: Look, errors: list[list[KernelEvent]]) -> Finding:
     stated = [int(line.facts["number"]) for line in lines if "number" in line.facts]
     number = sum(stated) if stated else len(errors)
     limit = look.rules.limit("host.corrected_errors")
-    finding = _of(look, CORRECTED, f"{number} corrected hardware errors of the host", lines)
+    say = f"{number} corrected hardware errors of the host{_part(lines)}"
+    finding = _of(look, CORRECTED, say, lines)
     grave = number > limit.value and finding.severity is Severity.WARN
     return structs.replace(
         finding, count=number, value=number, limit=limit.value, unit=limit.unit,
         severity=Severity.WARN if grave else Severity.INFO,
     )  # fmt: skip
+
+
+def _hard_lockups(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
+    if same:
+        cpus = sorted({int(event.facts["cpu"]) for event in same})
+        shown = ", ".join(map(str, cpus[:8]))
+        say = f"CPU {shown} stopped answering interrupts (hard lockup)"
+        yield _of(look, HARD_LOCKUP, say, same)
 
 
 def _lockups(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
@@ -211,43 +213,21 @@ def _lockups(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
     worst = max(same, key=lambda event: int(event.facts.get("seconds", 0)))
     comm = f" in {worst.facts['comm']}" if "comm" in worst.facts else ""
     say = f"CPU {worst.facts.get('cpu')} was stuck for {worst.facts.get('seconds')} s{comm}"
-    yield _of(look, LOCKUP, say + _times(same), same)
+    yield _of(look, LOCKUP, say + kernel_events.times(same), same)
 
 
-def _hung(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
-    """One finding, however many processes wait for the same disk."""
-    if not same:
+def _hot(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
+    """Over when every CPU that was throttled said normal afterwards."""
+    state = {event.facts.get("cpu"): event for event in same}
+    still = [cpu for cpu, event in state.items() if event.facts.get("what") == "throttled"]
+    hot = [event for event in same if event.facts.get("what") == "throttled"]
+    if not hot:
         return
-    worst = max(same, key=lambda event: int(event.facts.get("seconds", 0)))
-    others = {event.pid for event in same} - {worst.pid}
-    say = f"{worst.facts.get('comm')} (pid {worst.pid}) hung for {worst.facts.get('seconds')} s"
-    more = f" and {len(others)} other processes" if others else ""
-    yield _of(look, HUNG, f"{say}{more}", same)
-
-
-def _killed(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
-    if same:
-        last = same[-1]
-        say = f"killed for memory: {last.facts.get('comm')} (pid {last.pid})"
-        more = f" and {len(same) - 1} before it" if len(same) > 1 else ""
-        yield _of(look, OOM, say + more, same)
-
-
-def _server(look: Look, rule: Rule, server: str, same: list[KernelEvent]) -> Iterator[Finding]:
-    """By the last word that says whether it is there; errors alone warn."""
-    told = [event for event in same if event.facts.get("what") != "note"]
-    words = [str(event.facts.get("what")) for event in told if event.facts.get("what") != "error"]
-    if not told:
+    events = max((int(event.facts.get("number", 0)) for event in hot), default=0)
+    number = f", up to {events} events a CPU" if events else ""
+    if still:
+        yield _of(look, CPU_HOT, f"{len(still)} CPUs throttle for heat{number}", same)
         return
-    if not words:
-        finding = _of(look, rule, f"{server}: errors{_times(told)}", told, server)
-        severity = Severity.WARN
-    elif words[-1] in ("OK", "restored"):
-        if not {"not responding", "lost"} & set(words):
-            return
-        finding = _of(look, rule, f"{server} was out of reach and is back", told, server)
-        severity = Severity.INFO
-    else:
-        yield _of(look, rule, f"{server} does not answer", told, server)
-        return
-    yield structs.replace(finding, severity=min(severity, finding.severity, key=lambda s: s.rank))
+    lasted = kernel_events.lasting(max(0.0, same[-1].at - hot[0].at))
+    say = f"CPUs throttled for heat and are normal again after {lasted}{number}"
+    yield structs.replace(_of(look, CPU_HOT, say, same), severity=Severity.INFO)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Scalar, Severity
-from probes.expect import COMPUTE, port_role
+from probes.ports import COMPUTE, port_role
 
 MANY = 3
 """Answering nodes from which most of them mean something."""
@@ -27,6 +28,20 @@ MISSING = Rule(
 )
 
 
+class Why(NamedTuple):
+    """A cause and what to do about it."""
+
+    cause: str
+    next_step: str
+
+
+NO_RDMA = Why(
+    "the card is on the bus, but has no RDMA device here: the driver's RDMA part failed or is not "
+    "loaded, or a pod has the device in its own network namespace",
+    "rdma system; lsmod | grep mlx5_ib; kernel log of its address; pods with host-device networks",
+)
+
+
 def check(look: Look) -> Iterator[Finding]:
     """Ports of nearly all peers that sysfs does not list here; by number when names differ."""
     gone = {device for probe, device in look.facts.gone if probe == "infiniband" and device}
@@ -39,7 +54,8 @@ def check(look: Look) -> Iterator[Finding]:
     hung = {device for probe, device in look.facts.hung if probe == "infiniband"}
     if "" in hung:
         return
-    number = {port: share * look.peers.nodes for port, share in look.peers.ib_slots.items()}
+    slots = {**look.peers.ib_other_slots, **look.peers.ib_slots}
+    number = {port: share * look.peers.nodes for port, share in slots.items()}
     absent = {
         port: round(nodes) for port, nodes in number.items()
         if port not in here and port not in hung and nodes >= limit.value * others
@@ -48,13 +64,24 @@ def check(look: Look) -> Iterator[Finding]:
         place = look.peers.ib_places.get(port, "")
         where = f" at {place}" if place else ""
         since = "; it was there in the last answer" if port in gone else ""
+        idle = _idle(look, place)
+        front = idle or (port in look.peers.ib_other_slots and port not in look.peers.ib_slots)
         yield MISSING.finding(
             look, f"{port} is not there{where}; {nodes} of {others} peers have it",
-            (f"not in /sys/class/infiniband; active on {nodes} of {others} peers{where}{since}",),
+            (f"not in /sys/class/infiniband; active on {nodes} of {others} peers{where}{since}",
+             *([f"on the PCI bus: {idle}"] if idle else [])),
             device=port, label=port, source=MISSING.source,
+            cause=NO_RDMA.cause if idle else "", next_step=NO_RDMA.next_step if idle else "",
+            severity=Severity.WARN if front else None, action=Action.WATCH if front else None,
         )  # fmt: skip
     if not absent:
         yield from _too_few(look, here, others, limit.value)
+
+
+def _idle(look: Look, place: str) -> str:
+    """The adapter and its driver when it is on the bus without an RDMA device."""
+    listed = str(look.facts.value("topology", "", "idle_nics") or "").split(",")
+    return next((one for one in listed if place and one.startswith(f"{place} ")), "")
 
 
 def _named(
@@ -66,7 +93,8 @@ def _named(
     """
     places = look.peers.ib_places
     known = {str(values.get("pci", "")) for values in here.values()}
-    usual = {places[port]: port for port in look.peers.ib_slots if places.get(port)}
+    slots = (*look.peers.ib_slots, *look.peers.ib_other_slots)
+    usual = {places[port]: port for port in slots if places.get(port)}
     empty = {port for place, port in usual.items() if place not in known}
     if absent and len(empty) == len(absent) and all(places.get(port) for port in absent):
         return dict(zip(sorted(empty), absent.values(), strict=True))
@@ -78,7 +106,10 @@ def _too_few(
 ) -> Iterator[Finding]:
     """Fewer compute ports than nearly all peers have active, whatever they are called here."""
     usual = look.peers.ib_ports
-    found = sum(1 for values in here.values() if port_role(values) == COMPUTE)
+    found = sum(
+        1 for port, values in here.items()
+        if port_role(values) == COMPUTE or port in look.peers.ib_slots
+    )  # fmt: skip
     if usual is None or found >= usual:
         return
     same = round(look.peers.ib_ports_share * look.peers.nodes)

@@ -1,4 +1,4 @@
-"""GPU memory: ECC errors, row remapping, and the driver's own recovery advice."""
+"""GPU memory: ECC errors by place and rate, ECC mode, and the driver's own recovery advice."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
+from probes.expect import product_id
 from probes.reading import whole
 
 UNCORRECTED = Rule(
@@ -37,48 +38,56 @@ CORRECTED = Rule(
     example="ecc_corrected_volatile +530000 in 30 s",
     limits=("ecc.corrected_per_h", "ecc.corrected_storm_per_s"),
 )
-PENDING = Rule(
-    id="remap.pending",
-    title="A row remap waits for a reset",
+SRAM_LIMIT = Rule(
+    id="ecc.sram_limit",
+    title="SRAM errors passed the driver's limit",
+    severity=Severity.CRITICAL,
+    reads="SRAM error status of each GPU: its threshold flag",
+    cause="caches or registers of the GPU give wrong data again and again; no spare repairs them",
+    action=Action.REPLACE,
+    next_step="drain; run the field diagnostic; RMA",
+    source="nvml.h nvmlDeviceGetSramEccErrorStatus [nvml]: the driver's own limit",
+    others="SCK: SRAM uncorrected > 4 replace; OCI, AzHC: any",
+    example="sram_threshold_exceeded true, 3 in L2, 2 in SM",
+    hard=True,
+)
+SRAM_MANY = Rule(
+    id="ecc.sram_many",
+    title="Many uncorrected SRAM errors in the card's life",
     severity=Severity.WARN,
-    reads="remap_pending of each GPU",
-    cause="a memory row failed and will be replaced by a spare one at the next reset",
-    action=Action.RESET_GPU,
-    next_step="reset the GPU when its work is done (drain, then nvidia-smi -r); running work is "
-    "safe",
-    source="NVML row remapping [nvml][gpud]: reset when convenient, running work unaffected",
-    others="APL warns; GCM, gpud, OCI, AzHC, DCGM, NVS, SCK: warn or error",
-    example="remap_pending true, remap_uncorrectable 1",
-    hard=True,
-    clears="reset",
+    reads="ecc_uncorrected_aggregate_sram of each GPU, where the driver has no verdict of its own",
+    cause="caches or registers of the GPU wear out; single errors are cosmic rays",
+    action=Action.WATCH,
+    next_step="field diagnostic at the next drain; RMA if it fails or the count grows",
+    source="NVML aggregate ECC counters by location [nvml]; limit as SCK",
+    others="SCK > 4 replace; OCI, AzHC: any",
+    example="ecc_uncorrected_aggregate_sram 6",
+    limits=("ecc.sram_aggregate",),
 )
-FAILURE = Rule(
-    id="remap.failure",
-    title="A row remap failed",
-    severity=Severity.CRITICAL,
-    reads="remap_failure of each GPU",
-    cause="no spare row is left in the bank, or a remapped row failed again",
-    action=Action.REPLACE,
-    next_step="drain; run the field diagnostic; RMA candidate",
-    source="NVML row remapping [nvml][gpud]: failure is an RMA candidate after the field "
-    "diagnostic",
-    others="gpud hardware inspection; OCI terminate",
-    example="remap_failure true, remap_uncorrectable 9",
-    hard=True,
+MODE = Rule(
+    id="ecc.off",
+    title="ECC is off",
+    severity=Severity.WARN,
+    reads="ECC mode of each GPU, and the mode it is delivered with",
+    cause="somebody switched it off; wrong data then goes unnoticed",
+    action=Action.FIX_CONFIG,
+    next_step="nvidia-smi -e 1 and reset the GPU when it is free",
+    source="nvml.h nvmlDeviceGetEccMode and nvmlDeviceGetDefaultEccMode [nvml]; our rule: "
+    "information where the product is delivered without",
+    others="-",
+    example="ECC off on GPU3, on by default",
 )
-ROWS_USED = Rule(
-    id="remap.rows_used",
-    title="All spare rows are used up",
-    severity=Severity.CRITICAL,
-    reads="remap_uncorrectable of each GPU",
-    cause="many rows failed; the next failure cannot be repaired",
-    action=Action.REPLACE,
-    next_step="drain and RMA",
-    source="512 spare rows in total [dcgm][srv]",
-    others="DCGM, SCK >= 512",
-    example="remap_uncorrectable 512",
-    limits=("remap.rows_total",),
-    hard=True,
+MODE_PENDING = Rule(
+    id="ecc.mode_pending",
+    title="A change of the ECC mode waits for a reset",
+    severity=Severity.INFO,
+    reads="ECC mode of each GPU, now and pending",
+    cause="the mode was changed, which takes effect at the next reset or reboot",
+    action=Action.NONE,
+    next_step="reset the GPU when it is free, or set the mode back",
+    source="nvml.h nvmlDeviceGetEccMode [nvml]",
+    others="-",
+    example="ECC on, off after the next reset",
 )
 RECOVERY = Rule(
     id="gpu.recovery_action",
@@ -94,9 +103,12 @@ RECOVERY = Rule(
     hard=True,
     clears="reset",
 )
-RULES = (UNCORRECTED, CORRECTED, PENDING, FAILURE, ROWS_USED, RECOVERY)
+RULES = (UNCORRECTED, CORRECTED, SRAM_LIMIT, SRAM_MANY, MODE, MODE_PENDING, RECOVERY)
 
 HOUR_S = 3600.0
+SRAM_UNITS = ("l2", "sm", "pcie", "mcu", "other")
+PLACES = ("dram", "sram", "l1", "l2", "registers", "texture", "cbu")
+"""Where an error can sit, as far as the GPU tells: suffixes of the ECC counters."""
 
 
 class Recovery(NamedTuple):
@@ -118,6 +130,10 @@ RECOVERY_ACTIONS = {
                 "reduced capacity, running work is safe: drain, then reset the GPU"),
     5: Recovery("recover IMEX", Action.RESTART_SERVICE, Severity.CRITICAL,
                 "restart the IMEX domain of this rack"),
+    6: Recovery("bus reset", Action.REBOOT, Severity.CRITICAL,
+                "drain, then reset the GPU's PCIe slot from the BMC, or reboot the node"),
+    7: Recovery("system reboot", Action.REBOOT, Severity.CRITICAL,
+                "drain, then power-cycle the whole system, not only this node's OS"),
 }  # fmt: skip
 """Codes of NVML's field 230 and of Xid 154, which prints the same number; 0 is none [nvml]."""
 
@@ -136,7 +152,8 @@ def check(look: Look) -> Iterator[Finding]:
         label = look.facts.gpu_label(device)
         yield from _uncorrected(look, device, label, sample)
         yield from _corrected(look, device, label)
-        yield from _remap(look, device, label, sample)
+        yield from _sram(look, device, label, sample)
+        yield from _mode(look, device, label, sample)
         yield from _recovery(look, device, label, sample)
 
 
@@ -146,13 +163,22 @@ def _uncorrected(look: Look, device: str, label: str, sample: Sample) -> Iterato
     if number is None or number <= limit.value:
         return
     rates = look.facts.rates.get(("ecc", device))
-    grown = rates.deltas.get("ecc_uncorrected_volatile") if rates else None
+    counter = "ecc_uncorrected_volatile"
+    grown = rates.deltas.get(counter) if rates and counter not in rates.reset else None
     recent = f", +{grown:.0f} in the last {rates.elapsed_s:.0f} s" if rates and grown else ""
+    where = _where(sample, "ecc_uncorrected_volatile")
     yield UNCORRECTED.finding(
         look, f"{label}: {number} uncorrected memory errors since the driver was loaded{recent}",
-        (f"ecc_uncorrected_volatile {number}{recent}",),
+        (f"ecc_uncorrected_volatile {number}{recent}{where}",),
         device=device, label=label, value=number, limit=limit,
     )  # fmt: skip
+
+
+def _where(sample: Sample, counter: str) -> str:
+    """Where the errors sit: " (2 in DRAM)"; "" when the GPU does not tell."""
+    counts = {place: whole(sample.values.get(f"{counter}_{place}")) for place in PLACES}
+    told = ", ".join(f"{count} in {place.upper()}" for place, count in counts.items() if count)
+    return f" ({told})" if told else ""
 
 
 def _corrected(look: Look, device: str, label: str) -> Iterator[Finding]:
@@ -166,32 +192,65 @@ def _corrected(look: Look, device: str, label: str) -> Iterator[Finding]:
     if grave or per_s * HOUR_S > hourly.value:
         grown = rates.deltas["ecc_corrected_volatile"]
         text = f"{per_s:.0f}/s" if grave else f"{per_s * HOUR_S:.0f} an hour"
+        parts = ", ".join(
+            f"{delta:.0f} in {place.upper()}" for place in PLACES
+            if (delta := rates.deltas.get(f"ecc_corrected_volatile_{place}", 0.0)) > 0
+        )  # fmt: skip
         yield CORRECTED.finding(
             look, f"{label}: corrected memory errors: {text}",
-            (f"ecc_corrected_volatile +{grown:.0f} in {rates.elapsed_s:.0f} s",),
+            (f"ecc_corrected_volatile +{grown:.0f} in {rates.elapsed_s:.0f} s"
+             f"{f' ({parts})' if parts else ''}",),
             device=device, label=label, value=round(per_s if grave else per_s * HOUR_S, 1),
             limit=storm if grave else hourly, severity=Severity.WARN if grave else None,
         )  # fmt: skip
 
 
-def _remap(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
-    rows = whole(sample.values.get("remap_uncorrectable"))
-    shown = f"remap_uncorrectable {rows if rows is not None else 'not readable'}"
-    if sample.values.get("remap_failure") is True:
-        yield FAILURE.finding(
-            look, f"{label}: row remap failed", (f"remap_failure true, {shown}",),
+def _sram(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    """The driver's verdict; our own limit only where it has none."""
+    values = sample.values
+    exceeded = values.get("sram_threshold_exceeded")
+    number = whole(values.get("ecc_uncorrected_aggregate_sram"))
+    limit = look.rules.limit("ecc.sram_aggregate")
+    if exceeded is True:
+        where = ", ".join(
+            f"{count} in {unit.upper()}" for unit in SRAM_UNITS
+            if (count := whole(values.get(f"sram_aggregate_{unit}")))
+        )  # fmt: skip
+        yield SRAM_LIMIT.finding(
+            look, f"{label}: uncorrected SRAM errors passed the driver's limit",
+            (f"sram_threshold_exceeded true{', ' if where else ''}{where}",),
+            device=device, label=label, value=number,
+        )  # fmt: skip
+    elif exceeded is None and number is not None and number > limit.value:
+        yield SRAM_MANY.finding(
+            look, f"{label}: {number} uncorrected SRAM errors in the card's life",
+            (f"ecc_uncorrected_aggregate_sram {number}",),
+            device=device, label=label, value=number, limit=limit,
+        )  # fmt: skip
+
+
+def _mode(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    """Off is a fault where the product is delivered with ECC on; a change that waits is none."""
+    now, later = (sample.values.get(name) for name in ("ecc_mode", "ecc_mode_pending"))
+    if now is False and later is not True:
+        default = sample.values.get("ecc_mode_default")
+        product = look.rules.product(product_id(look.facts, device) or None)
+        expected = default is True or (
+            default is None and product is not None and product.form != "pcie"
+        )
+        known = ", on by default" if default is True else ""
+        yield MODE.finding(
+            look, f"{label}: ECC is off", (f"ECC off on {label}{known}",),
             device=device, label=label,
+            severity=Severity.WARN if expected else Severity.INFO,
+            action=None if expected else Action.NONE,
         )  # fmt: skip
-    if sample.values.get("remap_pending") is True:
-        yield PENDING.finding(
-            look, f"{label}: row remap pending, takes effect at the next reset",
-            (f"remap_pending true, {shown}",), device=device, label=label,
-        )  # fmt: skip
-    limit = look.rules.limit("remap.rows_total")
-    if rows is not None and rows >= limit.value:
-        yield ROWS_USED.finding(
-            look, f"{label}: {rows} of {limit.value:.0f} spare rows used", (shown,),
-            device=device, label=label, value=rows, limit=limit,
+    if isinstance(now, bool) and isinstance(later, bool) and now is not later:
+        words = ("off", "on")
+        yield MODE_PENDING.finding(
+            look, f"{label}: ECC will be {words[later]} after the next reset",
+            (f"ECC {words[now]}, {words[later]} after the next reset",),
+            device=device, label=label,
         )  # fmt: skip
 
 

@@ -1,4 +1,4 @@
-"""The conversation with the node, its clock and its host: what we could not see is said."""
+"""The conversation with the node: what we could not see is said."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, NodeState, Severity
-from probes.reading import number, whole
 
 TALK = {
     NodeState.UNREACHABLE: Rule(
@@ -97,31 +96,6 @@ PROBE_FAILED = Rule(
     others="-",
     example="infiniband: PermissionError",
 )
-SKEW = Rule(
-    id="host.clock",
-    title="The node's clock differs from the bastion's",
-    severity=Severity.WARN,
-    reads="wall clock of the agent's hello against ours",
-    cause="no time synchronisation",
-    action=Action.RESTART_SERVICE,
-    next_step="check chrony or ntp on the node (or here); munge and Slurm fail when clocks differ",
-    source="PRI warns at a spread of 30 s in the fleet; munge refuses skewed clocks",
-    others="PRI 30 s, EKS",
-    example="wall clock 73 s behind",
-    limits=("host.wall_skew_s",),
-)
-DSTATE = Rule(
-    id="host.dstate_nvidia",
-    title="Processes are stuck inside the NVIDIA driver",
-    severity=Severity.CRITICAL,
-    reads="processes in uninterruptible sleep that wait in nvidia code",
-    cause="the driver hangs",
-    action=Action.DRAIN,
-    next_step="drain; save the kernel log; reboot (they cannot be killed)",
-    source="gpud asks for a reboot when stuck processes wait for NVIDIA; at once: our estimate",
-    others="gpud after 5 checks; GCM after 300 s: error",
-    example="6 processes in D state inside the driver",
-)
 BROKEN = Rule(
     id="internal.judge",
     title="This node could not be judged",
@@ -146,7 +120,7 @@ NOT_READ = Rule(
     others="-",
     example="no answer from gpu, inventory",
 )
-RULES = (*TALK.values(), PROBE_FAILED, NOT_READ, SKEW, DSTATE, BROKEN)
+RULES = (*TALK.values(), PROBE_FAILED, NOT_READ, BROKEN)
 
 CORE = ("gpu", "inventory")
 PATIENCE_S = 10.0
@@ -168,14 +142,6 @@ def check(look: Look) -> Iterator[Finding]:
             label=probe, severity=severity,
         )  # fmt: skip
     yield from _not_read(look)
-    yield from _clock(look)
-    stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
-    if stuck > 0:
-        yield DSTATE.finding(
-            look,
-            f"{stuck} process{'es hang' if stuck > 1 else ' hangs'} inside the NVIDIA driver",
-            (f"{stuck} in D state inside the driver",), value=stuck,
-        )  # fmt: skip
 
 
 def _not_read(look: Look) -> Iterator[Finding]:
@@ -195,15 +161,3 @@ def _not_read(look: Look) -> Iterator[Finding]:
 
 def _off(look: Look) -> bool:
     return look.facts.allocation is not None and look.facts.allocation.state == "off"
-
-
-def _clock(look: Look) -> Iterator[Finding]:
-    skew = number(look.facts.value("hello", "", "wall_skew_s"))
-    limit = look.rules.limit("host.wall_skew_s")
-    if skew is not None and abs(skew) > limit.value:
-        way = "ahead" if skew > 0 else "behind"
-        yield SKEW.finding(
-            look, f"clock {abs(skew):.0f} s {way} of the bastion",
-            (f"wall clock {abs(skew):.1f} s {way}",),
-            value=skew, limit=limit,
-        )  # fmt: skip

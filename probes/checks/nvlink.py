@@ -1,4 +1,4 @@
-"""NVLink: links down or slow against siblings and peers, error rates, fabric registration."""
+"""NVLink: links down or slow against siblings, peers and the catalogue."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
 from probes.expect import link_rates, link_states, product_id
 from probes.reading import whole
-from probes.rules import Product
+from probes.rules import Product, load_rules
 
 MANY = 3
 """Answering nodes from which most of them mean something."""
 LINKS_MAX = 36
 """NVML_NVLINK_MAX_LINKS of API 13 [nvml]."""
+REMOTE_WORDS = {"gpu": "GPU", "switch": "NVSwitch", "npu": "CPU"}
 
 DOWN = Rule(
     id="nvlink.down",
@@ -42,31 +43,19 @@ SLOW = Rule(
     example="link 7 at 19.92 GB/s, siblings at 26.56 GB/s",
     limits=("nvlink.speed_below_siblings",),
 )
-ERRORS = Rule(
-    id="nvlink.errors",
-    title="NVLink errors grow",
-    severity=Severity.WARN,
-    reads="replays, recoveries and CRC errors of every NVLink",
-    cause="marginal signal on the link",
-    action=Action.WATCH,
-    next_step="watch the rate; reset the GPU if it goes on, then field diagnostic",
-    source="hardware limits of DCGM [dcgm]; as growth, not as total",
-    others="DCGM fail; GCM > 0; CCH effective BER > 1e-6",
-    example="link 4: +37 CRC errors, +2 recoveries in 30 s",
-    limits=("nvlink.error_increment", "nvlink.crc_per_s"),
-)
-FABRIC = Rule(
-    id="nvlink.fabric",
-    title="GPUs wait for the NVLink fabric",
-    severity=Severity.CRITICAL,
-    reads="fabric state of each GPU (2 in progress, 3 completed)",
-    cause="Fabric Manager failed, is absent, or its version differs from the driver",
-    action=Action.RESTART_SERVICE,
-    next_step="check nvidia-fabricmanager and its version against the driver; restart it; then "
-    "reboot",
-    source="nvml.h fabric state [nvml]; CUDA start-up fails with error 802 until it completes",
-    others="OCI, gpud, SCK: not completed is an error",
-    example="fabric state 2 (in progress) on 8 of 8 GPUs",
+FEWER = Rule(
+    id="nvlink.fewer",
+    title="All GPUs have fewer NVLinks up than their product can have",
+    severity=Severity.INFO,
+    reads="state of every NVLink of each GPU against hardware.yaml",
+    cause="some machine types wire fewer links; if this one does not, one switch of the board is "
+    "down for all GPUs",
+    action=Action.NONE,
+    next_step="compare with another node of the same type; name the true figure in the site's "
+    "hardware overlay",
+    source="our rule: siblings and peers that agree outrank hardware.yaml",
+    others="AzHC counts 18, which is wrong there (Azure/azurehpc-health-checks issue 162)",
+    example="12 of 18 links up on each of 8 GPUs, on the peers too",
 )
 UNREADABLE = Rule(
     id="nvlink.unreadable",
@@ -80,7 +69,7 @@ UNREADABLE = Rule(
     others="-",
     example="GPU3: state of 18 links not readable",
 )
-RULES = (DOWN, SLOW, ERRORS, FABRIC, UNREADABLE)
+RULES = (DOWN, SLOW, FEWER, UNREADABLE)
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -90,16 +79,14 @@ def check(look: Look) -> Iterator[Finding]:
         return
     states = {device: link_states(sample.values) for device, sample in samples.items()}
     best = max((sum(links.values()) for links in states.values()), default=0)
-    if best == 0:
-        yield from _all_down(look, states)
-    else:
-        for device, links in states.items():
-            yield from _down(look, device, links, best)
+    down = list(_all_down(look, states)) if best == 0 else []
+    for device, links in states.items() if not down else ():
+        accused = list(_down(look, device, links, best)) if best else []
+        down += accused or _lost(look, device, samples[device], links)
+    yield from down or _fewer(look, states)
     yield from _unreadable(look, samples, states)
     for device, sample in samples.items():
         yield from _slow(look, device, sample)
-        yield from _errors(look, device)
-    yield from _fabric(look, samples)
 
 
 def _peers_have(look: Look, device: str) -> int:
@@ -146,7 +133,7 @@ def _all_down(look: Look, states: dict[str, dict[int, bool]]) -> Iterator[Findin
     product = _product(look)
     usual = max(_peers_have(look, device) for device in known)
     expected = product.nvlink_links if product is not None else usual
-    if not expected or (product is not None and product.form == "pcie"):
+    if not expected or (product is not None and (product.nvlink_bridge or product.form == "pcie")):
         return
     links = max(map(len, known.values()))
     yield DOWN.finding(
@@ -179,8 +166,74 @@ def _down(look: Look, device: str, links: dict[int, bool], best: int) -> Iterato
     )  # fmt: skip
     yield DOWN.finding(
         look, f"{label}: NVLink {names} down, {up} of {max(best, usual)} up",
-        (f"{up} links up; {whose}",), device=device, label=label, value=up,
+        (f"{up} links up; {whose}{_ends(look, device, down)}",),
+        device=device, label=label, value=up,
     )  # fmt: skip
+
+
+def _lost(look: Look, device: str, sample: Sample, links: dict[int, bool]) -> Iterator[Finding]:
+    """Links that were up a while ago, though all siblings lost theirs too: a switch died."""
+    said = str(sample.values.get("links_lost") or "").split()[:LINKS_MAX]
+    numbers = [int(word[:3]) for word in said if word.isdecimal()]
+    lost = [number for number in numbers if links.get(number) is False]
+    if lost:
+        label, up = look.facts.gpu_label(device), sum(links.values())
+        names = ", ".join(map(str, lost[:6])) + (" ..." if len(lost) > 6 else "")
+        yield DOWN.finding(
+            look, f"{label}: NVLink {names} went down, {up} of {len(links)} up",
+            (f"{up} links up, {up + len(lost)} were{_ends(look, device, lost)}",),
+            device=device, label=label, value=up,
+            cause="a switch, cable or bridge at the other end: see where the links led",
+        )  # fmt: skip
+
+
+def _fewer(look: Look, states: dict[str, dict[int, bool]]) -> Iterator[Finding]:
+    """What nobody in the role contradicts is by design, but the catalogue would have more."""
+    counts = {sum(links.values()) for links in states.values() if links}
+    product = _product(look)
+    if product is None or product.nvlink_bridge or len(counts) != 1:
+        return
+    (up,) = counts
+    site = _site_links(look, product)
+    if 0 < up < site:
+        yield DOWN.finding(
+            look, f"{up} of {site} NVLinks are up on each GPU",
+            (f"{up} links up on each of {len(states)} GPUs; the site says {site}",),
+            value=up, source=product.source,
+            cause="a switch of the board is down for all GPUs, or the site's figure is wrong",
+        )  # fmt: skip
+    elif 0 < up < product.nvlink_links and all(
+        len(links) > up for links in states.values() if links
+    ):
+        on_peers = any(_peers_have(look, device) == up for device in states)
+        where = ", on the peers too" if on_peers else ""
+        yield FEWER.finding(
+            look, f"{up} of {product.nvlink_links} NVLinks are up on each GPU{where}",
+            (f"{up} of {product.nvlink_links} links up on each of {len(states)} GPUs{where}",),
+            value=up, source=product.source,
+        )  # fmt: skip
+
+
+def _site_links(look: Look, product: Product) -> int:
+    """Links that the site's overlay asks for; 0 where it leaves that to the catalogue."""
+    if not look.rules.overlay:
+        return 0
+    packaged = load_rules().products.get(product.name)
+    own = packaged is None or packaged.nvlink_links != product.nvlink_links
+    return product.nvlink_links if own else 0
+
+
+def _ends(look: Look, device: str, links: list[int]) -> str:
+    """Where links led when they were up: "; links 3 4 to NVSwitch 0000:08:00.0"."""
+    sample = look.facts.get("nvlink_ends")
+    ends: dict[str, list[int]] = {}
+    for row in sample.rows if sample is not None else ():
+        link = whole(row.get("link"))
+        if row.get("gpu") == device and link in links and row.get("remote_pci"):
+            word = REMOTE_WORDS.get(str(row.get("remote")), "device")
+            ends.setdefault(f"{word} {str(row['remote_pci'])[:16]}", []).append(link or 0)
+    told = [f"{end} by {' '.join(map(str, sorted(n)))}" for end, n in sorted(ends.items())]
+    return f"; they led to {', '.join(told[:4])}" if told else ""
 
 
 def _slow(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
@@ -216,54 +269,3 @@ def _expected_mbps(look: Look, device: str) -> tuple[float, str]:
     if product is None or product.nvlink_mbps is None:
         return 0.0, ""
     return float(product.nvlink_mbps), f"{product.name} in hardware.yaml"
-
-
-def _errors(look: Look, device: str) -> Iterator[Finding]:
-    rates = look.facts.rates.get(("nvlink", device))
-    if rates is None:
-        return
-    grown = {
-        name: delta
-        for name, delta in rates.deltas.items()
-        if delta > 0 and name.endswith(("_replays", "_recoveries", "_crc", "_recoveries_failed"))
-    }
-    if not grown:
-        return
-    label = look.facts.gpu_label(device)
-    text = ", ".join(
-        f"{name.replace('_', ' ')} +{delta:.0f}" for name, delta in sorted(grown.items())[:6]
-    )
-    crc = max((delta for name, delta in grown.items() if name.endswith("_crc")), default=0.0)
-    limit = look.rules.limit("nvlink.crc_per_s")
-    grave = crc / rates.elapsed_s > limit.value
-    yield ERRORS.finding(
-        look, f"{label}: NVLink errors grow: {text}", (f"{text} in {rates.elapsed_s:.0f} s",),
-        device=device, label=label, value=sum(grown.values()),
-        limit=limit if grave else look.rules.limit("nvlink.error_increment"),
-        severity=Severity.CRITICAL if grave else Severity.WARN,
-        action=Action.DRAIN if grave else None,
-    )  # fmt: skip
-
-
-def _fabric(look: Look, samples: dict[str, Sample]) -> Iterator[Finding]:
-    states = {d: s.values["fabric_state"] for d, s in samples.items() if "fabric_state" in s.values}
-    waiting = [device for device, state in states.items() if state in (1, 2)]
-    failed = [
-        device for device, state in states.items()
-        if state == 3 and samples[device].values.get("fabric_status", 0) != 0
-    ]  # fmt: skip
-    if waiting:
-        number = states[waiting[0]]
-        word = "not started" if number == 1 else "in progress"
-        yield FABRIC.finding(
-            look,
-            f"{len(waiting)} GPUs wait for the NVLink fabric (state {word}); "
-            "CUDA fails with error 802",
-            (f"fabric state {number} ({word}) on {len(waiting)} of {len(samples)} GPUs",),
-        )  # fmt: skip
-    if failed:
-        code = samples[failed[0]].values["fabric_status"]
-        yield FABRIC.finding(
-            look, f"{len(failed)} GPUs failed to join the NVLink fabric (status {code})",
-            (f"fabric state 3, status {code} on {len(failed)} of {len(samples)} GPUs",),
-        )  # fmt: skip

@@ -1,6 +1,7 @@
 """PCIe link of each GPU: width always, generation only under load (idle links train down).
 
-Errors count as growth between two answers.
+Errors count as growth between two answers; a counter that was reset says nothing. Grace parts hang
+on C2C links, so their PCIe link is not judged.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from collections.abc import Iterator
 from msgspec import structs
 
 from probes.checks.rule import Look, Rule
+from probes.derive import Rates
 from probes.event import Action, Finding, Sample, Severity
+from probes.expect import product_id
 from probes.reading import number, whole
 
 WIDTH = Rule(
@@ -43,7 +46,7 @@ AER = Rule(
     id="pcie.errors",
     title="Uncorrected PCIe errors of a GPU's slot",
     severity=Severity.CRITICAL,
-    reads="kernel AER totals aer_dev_nonfatal and aer_dev_fatal",
+    reads="kernel AER totals aer_dev_nonfatal and aer_dev_fatal of the GPU and the port above it",
     cause="signal integrity or a dying device",
     action=Action.DRAIN,
     next_step="drain, reseat; exchange with a sibling slot",
@@ -64,24 +67,76 @@ REPLAYS = Rule(
     example="replays +90 in 30 s on Gen5 x16",
     limits=tuple(f"pcie.replays_per_lane_min_gen{generation}" for generation in (3, 4, 5, 6)),
 )
-RULES = (WIDTH, GENERATION, AER, REPLAYS)
+CORRECTED = Rule(
+    id="pcie.corrected",
+    title="Corrected PCIe errors of a GPU's link come fast",
+    severity=Severity.WARN,
+    reads="kernel AER total aer_dev_correctable of the GPU and of the port above it",
+    cause="signal integrity: seating, riser, retimer or damaged lanes; the link repairs it so far",
+    action=Action.WATCH,
+    next_step="compare with the sibling slots; reseat the card or riser at the next drain",
+    source="Linux sysfs AER counters [lx]; as rate, not as total",
+    others="imbue, CVS: message patterns",
+    example="aer_correctable +412 in 60 s",
+    limits=("pcie.corrected_per_min",),
+)
+DISAGREE = Rule(
+    id="pcie.disagree",
+    title="NVML and the kernel see different PCIe widths",
+    severity=Severity.INFO,
+    reads="PCIe width as NVML tells it, and current_link_width of the card in sysfs",
+    cause="one of them read while the link was retrained; if it stays, the card reports wrongly",
+    action=Action.WATCH,
+    next_step="lspci -vv on the node shows both ends of the link",
+    source="our rule: two readings of one link must agree",
+    others="CCH compares what OS, PCI and NVML count",
+    example="NVML x16, sysfs x8",
+)
+RULES = (WIDTH, GENERATION, AER, REPLAYS, CORRECTED, DISAGREE)
 FEW_REPLAYS = 5
 """Fewer are no rate (our estimate): in a pass of 1 s one replay would be 60 a minute."""
+UNCORRECTED = ("aer_nonfatal", "aer_fatal", "slot_aer_nonfatal", "slot_aer_fatal")
 
 
 def check(look: Look) -> Iterator[Finding]:
     """Each GPU by itself."""
     for device, sample in look.facts.devices("pcie"):
+        if not device:
+            continue
         label = look.facts.gpu_label(device)
-        width, most = (whole(sample.values.get(name)) for name in ("width", "width_max"))
-        if width is not None and most is not None and 0 < width < most:
-            yield WIDTH.finding(
-                look, f"{label}: PCIe x{width} of x{most}", (f"x{width} of x{most}",),
-                device=device, label=label, value=width,
-            )  # fmt: skip
-        yield from _generation(look, device, label)
-        yield from _aer(look, device, label)
-        yield from _replays(look, device, label, sample)
+        if not on_c2c(look, device):
+            yield from _width(look, device, label, sample)
+            yield from _generation(look, device, label)
+        rates = look.facts.rates.get(("pcie", device))
+        if rates is not None:
+            yield from _aer(look, device, label, rates)
+            yield from _corrected(look, device, label, rates)
+            yield from _replays(look, device, label, sample, rates)
+
+
+def on_c2c(look: Look, device: str) -> bool:
+    """Whether PCIe says little about this GPU, because C2C links do its work."""
+    product = look.rules.product(product_id(look.facts, device) or None)
+    return product is not None and product.form == "superchip"
+
+
+def _width(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    """Fewer lanes than both ends can do. Which end is at fault only an exchange tells."""
+    width, most, seen = (
+        whole(sample.values.get(name)) for name in ("width", "width_max", "sysfs_width")
+    )
+    if width is not None and most is not None and 0 < width < most:
+        slot, card = (whole(sample.values.get(n)) for n in ("slot_width_max", "card_width_max"))
+        ends = f"; card x{card}, slot x{slot}" if slot is not None and card is not None else ""
+        yield WIDTH.finding(
+            look, f"{label}: PCIe x{width} of x{most}", (f"x{width} of x{most}{ends}",),
+            device=device, label=label, value=width,
+        )  # fmt: skip
+    elif width is not None and seen is not None and width != seen:
+        yield DISAGREE.finding(
+            look, f"{label}: PCIe x{width} says NVML, x{seen} the kernel",
+            (f"NVML x{width}, sysfs x{seen}",), device=device, label=label, value=seen,
+        )  # fmt: skip
 
 
 def _generation(look: Look, device: str, label: str) -> Iterator[Finding]:
@@ -99,25 +154,45 @@ def _generation(look: Look, device: str, label: str) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _aer(look: Look, device: str, label: str) -> Iterator[Finding]:
-    rates = look.facts.rates.get(("pcie", device))
-    if rates is None:
-        return
-    grown = {n: rates.deltas.get(n, 0.0) for n in ("aer_nonfatal", "aer_fatal")}
-    if any(delta > 0 for delta in grown.values()):
-        text = ", ".join(f"{name} +{delta:.0f}" for name, delta in grown.items() if delta > 0)
+def _aer(look: Look, device: str, label: str, rates: Rates) -> Iterator[Finding]:
+    grown = _grown(rates, UNCORRECTED)
+    if grown:
+        text = ", ".join(f"{name} +{delta:.0f}" for name, delta in grown.items())
         yield AER.finding(
             look, f"{label}: uncorrected PCIe errors: {text}",
             (f"{text} in {rates.elapsed_s:.0f} s",),
-            device=device, label=label, value=sum(grown.values()), severity=Severity.CRITICAL,
+            device=device, label=label, value=sum(grown.values()),
         )  # fmt: skip
 
 
-def _replays(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+def _grown(rates: Rates, names: tuple[str, ...]) -> dict[str, float]:
+    return {
+        name: delta for name in names
+        if (delta := rates.deltas.get(name, 0.0)) > 0 and name not in rates.reset
+    }  # fmt: skip
+
+
+def _corrected(look: Look, device: str, label: str, rates: Rates) -> Iterator[Finding]:
+    """The port above counts what it received damaged from the card, the card the other way."""
+    grown = _grown(rates, ("aer_correctable", "slot_aer_correctable"))
+    limit = look.rules.limit("pcie.corrected_per_min")
+    most = max(grown.values(), default=0.0)
+    per_min = most / rates.elapsed_s * 60
+    if most >= FEW_REPLAYS and per_min > limit.value:
+        text = ", ".join(f"{name} +{delta:.0f}" for name, delta in grown.items())
+        yield CORRECTED.finding(
+            look, f"{label}: {per_min:.0f} corrected PCIe errors a minute",
+            (f"{text} in {rates.elapsed_s:.0f} s",),
+            device=device, label=label, value=round(per_min, 1), limit=limit,
+        )  # fmt: skip
+
+
+def _replays(
+    look: Look, device: str, label: str, sample: Sample, rates: Rates
+) -> Iterator[Finding]:
     """Per minute, by the highest generation: a link that is idle now shows Gen1."""
-    rates = look.facts.rates.get(("pcie", device))
     width, most = (whole(sample.values.get(name)) for name in ("width", "gen_max"))
-    if rates is None or width is None or most is None:
+    if width is None or most is None:
         return
     grown = rates.deltas.get("replays", 0.0)
     per_lane = look.rules.limit(REPLAYS.limits[min(max(most, 3), 6) - 3])

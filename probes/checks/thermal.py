@@ -1,4 +1,4 @@
-"""Throttling by heat and by the power brake, and how near a GPU is to it.
+"""Throttling by heat and by the power brake; how near a GPU is to it say its sensors.
 
 Where the card counts the time in slowdown its share is judged, the reason bits otherwise. The SW
 power cap (0x4) at full load is how a GPU runs at its TDP, and the idle bit (0x1) is idleness:
@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from msgspec import structs
-
+from probes.checks import sensors
 from probes.checks.rule import Look, Rule
 from probes.event import Action, Finding, Sample, Severity
 from probes.reading import number, whole
@@ -64,33 +63,21 @@ SW = Rule(
     example="reasons 0x20, 12 % of the last 2 s",
     limits=("thermal.sw_share_warn",),
 )
-HOT = Rule(
-    id="thermal.margin",
-    title="No thermal margin is left",
+SLOWDOWN = Rule(
+    id="clocks.hw_slowdown",
+    title="The hardware slows a GPU down and does not say why",
     severity=Severity.WARN,
-    reads="thermal_margin_c: degrees to the maximum operating temperature",
-    cause="cooling: fan, filter, heat sink, coolant or inlet air",
+    reads="clocks event reason 0x8 without 0x40 (heat) and 0x80 (power brake)",
+    cause="on older cards heat or the power brake; else a fast power trigger: power cables, "
+    "connector or PSU",
     action=Action.WATCH,
-    next_step="check fans, coolant and inlet temperature before it slows down",
-    source="thermal margin of nvml.h [nvml]: the device's own figure, never hard-coded",
-    others="NVS: below the slowdown offset error",
-    example="87 °C, margin 0 °C",
-    limits=("thermal.margin_c",),
+    next_step="compare temperature and power with its siblings; check the card's power cables",
+    source="reason bit 0x8 of nvml.h [nvml]: HW slowdown, also by the fast trigger for power",
+    others="gpud: more than 0.6 events/min in 10 min error; CCH mask 0xE8 error; canonical: "
+    "5 min warn",
+    example="reasons 0x8, 0.60 of 1.53 GHz, 61 °C",
 )
-MEMORY = Rule(
-    id="thermal.memory",
-    title="GPU memory is at its highest operating temperature",
-    severity=Severity.WARN,
-    reads="mem_temp_c: NVML field 82, against hardware.yaml",
-    cause="cooling: HBM may throttle while the core is cool",
-    action=Action.WATCH,
-    next_step="check fans, coolant and inlet temperature; compare with the node's other GPUs",
-    source="memory temperature of nvml.h [nvml]; highest operating value of the product",
-    others="SCK 95 °C for H100; gpud: the value NVML names",
-    example="memory 96 °C of 95 °C, core 71 °C",
-    limits=("thermal.mem_temp_c",),
-)
-RULES = (THERMAL, BRAKE, SW, HOT, MEMORY)
+RULES = (THERMAL, BRAKE, SW, SLOWDOWN, *sensors.RULES)
 
 KINDS = (
     (THERMAL, HW_THERMAL, "thermal_hw_ns", "HW thermal slowdown"),
@@ -99,6 +86,8 @@ KINDS = (
 )
 """Rule, reason bit, time counter, name. The first limit of the rule is its share of time."""
 
+
+ANY_THERMAL = "thermal_ns"
 
 SLACK_SHARE, SLACK_S = 0.1, 0.5
 """A counter and the clock are not read at the same moment (our estimate)."""
@@ -133,30 +122,18 @@ def _gpu(look: Look, device: str, sample: Sample) -> Iterator[Finding]:
             continue
         slowed = True
         yield _slowdown(look, rule, device, label, sample, share, name)
-    margin = number(sample.values.get("thermal_margin_c"))
-    limit = look.rules.limit("thermal.margin_c")
-    if margin is not None and margin <= limit.value and not slowed:
-        yield HOT.finding(
-            look, f"{label}: {_temp(sample)}, no thermal margin left",
-            (f"{_temp(sample)}, margin {margin:g} °C",),
-            device=device, label=label, value=margin, limit=limit,
-        )  # fmt: skip
-    yield from _memory(look, device, label, sample)
+    if not slowed:
+        yield from _unexplained(look, device, label, sample)
+    yield from sensors.check_gpu(look, device, label, sample, slowed=slowed)
 
 
-def _memory(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
-    """The product's own figure, else the general one."""
-    temp = number(sample.values.get("mem_temp_c"))
-    limit = look.rules.limit("thermal.mem_temp_c")
-    device_id = look.facts.value("inventory", device, "pci_device_id")
-    product = look.rules.product(None if device_id is None else str(device_id))
-    if product is not None and product.mem_temp_max_c is not None:
-        limit = structs.replace(limit, value=product.mem_temp_max_c, source=product.source)
-    if temp is not None and temp >= limit.value:
-        text = f"memory {temp:g} °C of {limit.value:g} °C"
-        yield MEMORY.finding(
-            look, f"{label}: {text}", (f"{text}, core {_temp(sample)}",),
-            device=device, label=label, value=temp, limit=limit,
+def _unexplained(look: Look, device: str, label: str, sample: Sample) -> Iterator[Finding]:
+    reasons = whole(sample.values.get("reasons")) or 0
+    if reasons > 0 and reasons & HW_SLOWDOWN and not reasons & (HW_THERMAL | POWER_BRAKE):
+        clocks, temp = _clocks(sample), sensors.temperature(sample)
+        yield SLOWDOWN.finding(
+            look, f"{label}: HW slowdown{', ' + clocks if clocks else ''}, {temp}",
+            (f"reasons {reasons:#x}, {temp}, {clocks}",), device=device, label=label,
         )  # fmt: skip
 
 
@@ -166,13 +143,15 @@ def _share(
     """Share of time in this reason; None when it is below the limit or absent.
 
     A card without the time counter only shows the moment: its bit counts as the warn share, so that
-    one moment is never critical. So it is where the counter began anew or rose by more time than
-    passed: that is time since the driver was loaded.
+    one moment is never critical. So it is where the counter began anew, stands still although the
+    bit is set, or rose by more time than passed: that is time since the driver was loaded.
     """
     warn = look.rules.limit(rule.limits[0]).value
     rates = look.facts.rates.get(("gpu", device))
+    if rates is not None and counter not in rates.deltas and rule is SW:
+        counter = ANY_THERMAL  # an older driver counts heat as a whole
     spent_ns = rates.deltas.get(counter) if rates else None
-    if rates is not None and spent_ns is not None and counter not in rates.reset:
+    if rates is not None and spent_ns and counter not in rates.reset:
         spent_s = spent_ns / 1e9
         if spent_s <= rates.elapsed_s * (1 + SLACK_SHARE) + SLACK_S:
             share = min(1.0, spent_s / rates.elapsed_s)
@@ -192,7 +171,7 @@ def _slowdown(
     clocks, bits = _clocks(sample), hex(whole(sample.values.get("reasons")) or 0)
     return rule.finding(
         look, f"{label}: {name} {text}{', ' + clocks if clocks else ''}",
-        (f"reasons {bits}, {name} {text}, {_temp(sample)}, {clocks}",),
+        (f"reasons {bits}, {name} {text}, {sensors.temperature(sample)}, {clocks}",),
         device=device, label=label, value=round(share, 3) if measured else None,
         limit=critical if grave else warn, severity=Severity.CRITICAL if grave else Severity.WARN,
         action=Action.DRAIN if grave else None,
@@ -208,11 +187,6 @@ def _far_below(sample: Sample) -> bool:
     if clock is None or top is None:
         return False
     return clock < 0.5 * top
-
-
-def _temp(sample: Sample) -> str:
-    temp = sample.values.get("temp_c")
-    return f"{temp} °C" if temp is not None else "temperature not readable"
 
 
 def _clocks(sample: Sample) -> str:

@@ -1,22 +1,21 @@
 """Xids of the kernel log: one finding per GPU and root cause, with the lines as evidence.
 
 An Xid is an event in a burst, as NVSentinel sees it: the root is the Xid that explains most, the
-others are consequences. Xid 154 carries the driver's own recovery advice and overrides ours.
+others are consequences, also those on other GPUs that lost their peer.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from msgspec import structs
 
-from probes.checks import kernel_events, memory
+from probes.checks import kernel_events, xid_causes, xid_switch
 from probes.checks.rule import Look, Rule
+from probes.checks.xid_switch import SXID
+from probes.checks.xid_text import ADVICE, CONTAINED, PROCESS, Judged, failed, judged
 from probes.event import Action, Finding, Severity
 from probes.kernel_lines import Burst, KernelEvent, bursts
-from probes.rules import XidMeaning
 
 XID = Rule(
     id="xid",
@@ -30,22 +29,12 @@ XID = Rule(
     others="GCM, AzHC, CCH, EKS, DCGM, gpud, imbue, OCI, NVS: policies differ, see each xid:CODE",
     example="NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off "
     "the bus.",
-    limits=("xid.burst_gap_s", "xid.bursts_suspect", "xid.coalesce_s", "xid.old_h"),
+    limits=(
+        "xid.burst_gap_s", "xid.bursts_suspect", "xid.programs_suspect", "xid.coalesce_s",
+        "xid.old_h",
+    ),
     hard=True,
-)
-SXID = Rule(
-    id="sxid",
-    title="NVSwitch fault in the kernel log",
-    severity=Severity.WARN,
-    reads="nvidia-nvswitch: SXid lines",
-    cause="NVSwitch or one of its links; beside an Xid 74 or 79 a consequence of that",
-    action=Action.REBOOT,
-    next_step="drain; save the kernel log; reboot; RMA the baseboard if it returns",
-    source="driver source [okm]: the line carries its severity word; codes as in gpud",
-    others="gpud, NVS, SCK, DCGM: fatal error, non-fatal warn",
-    example="nvidia-nvswitch1: SXid (PCI:0000:06:00.0): 20034, Fatal, Link 48 LTSSM Fault Up",
-    hard=True,
-)
+)  # fmt: skip
 UNREADABLE = Rule(
     id="kernel_log.unreadable",
     title="The kernel log may not be read",
@@ -58,31 +47,39 @@ UNREADABLE = Rule(
     others="-",
     example="dmesg: read kernel buffer failed: Operation not permitted",
 )
-RULES = (XID, SXID, UNREADABLE)
+CRASH_DUMP = Rule(
+    id="kernel_log.crash_dump",
+    title="The firmware keeps logs of a kernel that crashed",
+    severity=Severity.INFO,
+    reads="names of files in /sys/fs/pstore; their content is not read",
+    cause="the kernel panicked in an earlier boot and saved its last lines",
+    action=Action.WATCH,
+    next_step="read them (systemd-pstore moves them to /var/lib/systemd/pstore), then delete them",
+    source="Linux pstore [lx]",
+    others="-",
+    example="dmesg-efi-170000000001001",
+)
+RULES = (XID, SXID, UNREADABLE, CRASH_DUMP)
 
 DOUBLE_BIT = frozenset({48, 171, 172})
 """An uncorrectable error and its details; a 94 beside them says that it was contained [xid]."""
-CONTAINED = 94
 UNCONTAINED = 95
-REMAP_FAILED = 64
-ADVICE = 154
-NVLINK5 = range(144, 151)
-"""Their line carries its own severity word, Fatal or Nonfatal (NVIDIA Xid catalogue)."""
-OFF_BUS = 79
-SWITCH_ROOTS = (74, OFF_BUS)
-"""Xids of a GPU that make its switch complain too."""
+OFF_BUS = xid_causes.OFF_BUS
+OTHERS = 8
+"""Codes beside the root's that a line names."""
 
 
 def check(look: Look) -> Iterator[Finding]:
     """The whole ring of kept lines, one finding per GPU and root cause."""
     yield from _unchecked(look)
+    yield from _dumps(look)
     if not look.facts.kernel:
         return
     events = kernel_events.read(look)
     gap_s = look.rules.limit("xid.burst_gap_s").value
     groups = roots(look, events)
-    yield from _xids(look, groups)
-    yield from _switch(look, events, groups, gap_s)
+    yield from _xids(look, groups, gap_s)
+    yield from xid_switch.check(look, events, groups, gap_s)
 
 
 def roots(look: Look, events: list[KernelEvent]) -> list[Burst]:
@@ -90,6 +87,15 @@ def roots(look: Look, events: list[KernelEvent]) -> list[Burst]:
     ranks, gap_s = _ranks(look), look.rules.limit("xid.burst_gap_s").value
     groups = bursts(events, ranks, gap_s, UNKNOWN_RANK)
     return [_contained(burst, ranks) or burst for burst in groups]
+
+
+def aged_of_gpu(look: Look, finding: Finding, newest: KernelEvent) -> Finding:
+    """As kernel_events.aged; but while nothing says that the GPU lives, age alone heals nothing."""
+    sample = look.facts.get("gpu", finding.device)
+    alive = sample is not None and "nvml_rc" not in sample.values
+    if newest.boot == 0 and finding.device and not alive:
+        return finding
+    return kernel_events.aged(look, finding, newest)
 
 
 def _unchecked(look: Look) -> Iterator[Finding]:
@@ -107,6 +113,15 @@ def _unchecked(look: Look) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+def _dumps(look: Look) -> Iterator[Finding]:
+    number = look.facts.value("kernel_log", "", "crash_dumps")
+    if isinstance(number, int) and number > 0:
+        name = str(look.facts.value("kernel_log", "", "crash_dump") or "")
+        yield CRASH_DUMP.finding(
+            look, f"{number} files of a crashed kernel in /sys/fs/pstore", (name,), value=number
+        )
+
+
 UNKNOWN_RANK = Severity.WARN.rank * 10 + 1
 """A code that the table lacks explains more than the job's own Xids beside it."""
 
@@ -114,38 +129,40 @@ UNKNOWN_RANK = Severity.WARN.rank * 10 + 1
 def _ranks(look: Look) -> dict[int, int]:
     """How much a code explains: severity first; follow-ups and application codes last."""
     order = {"hw": 3, "fabric": 3, "drv": 2, "app": 1, "meta": 0, "follow-up": 0}
-    return {
+    ranks = {
         code: meaning.severity.rank * 10 + order.get(meaning.kind, 1)
         for code, meaning in look.rules.xids.items()
     }
+    if OFF_BUS in ranks:
+        ranks[OFF_BUS] += 1  # whatever else a card said, it is gone now
+    return ranks
 
 
 def _contained(burst: Burst, ranks: dict[int, int]) -> Burst | None:
     """The burst led by its 94 instead of the 48 that 94 explains; None when it is not contained."""
     codes = {event.code for event in burst.events}
-    failed = any(_failed(event) for event in burst.events)
-    if CONTAINED not in codes or UNCONTAINED in codes or failed:
+    if CONTAINED not in codes or UNCONTAINED in codes or any(map(failed, burst.events)):
         return None
     others = [event for event in burst.events if event.code not in DOUBLE_BIT]
     root = max(others, key=lambda event: ranks.get(event.code or 0, UNKNOWN_RANK))
     return structs.replace(burst, root=root)
 
 
-def _failed(event: KernelEvent) -> bool:
-    """A remap that failed, or a 94 whose line asks for a reset now."""
-    if event.code == REMAP_FAILED:
-        return event.facts.get("remap") != "already_pending"
-    return event.code == CONTAINED and event.facts.get("rst") is True
-
-
-def _xids(look: Look, groups: list[Burst]) -> Iterator[Finding]:
+def _xids(look: Look, groups: list[Burst], gap_s: float) -> Iterator[Finding]:
     """One finding per GPU and root code: the newest burst, counted over all."""
     by_root: dict[tuple[str, int], list[Burst]] = {}
     for burst in groups:
         by_root.setdefault((burst.pci, burst.root.code or 0), []).append(burst)
     over = _recovered(groups)
     for (_, code), same in sorted(by_root.items()):
-        yield _xid(look, code, same, recovered=id(same[-1]) in over)
+        now = [burst for burst in same if burst.root.boot == 0] or same
+        worth = _worth(look, code, now, groups, gap_s)
+        if id(now[-1]) in over and worth.severity is not Severity.INFO:
+            worth = Judged(
+                Severity.INFO, Action.WATCH, "nothing now; watch whether it returns",
+                f"{worth.name}; since then the driver asks for nothing",
+            )  # fmt: skip
+        yield _xid(look, code, now, worth)
 
 
 def _recovered(groups: list[Burst]) -> set[int]:
@@ -164,132 +181,61 @@ def _recovered(groups: list[Burst]) -> set[int]:
     return over
 
 
-def _xid(look: Look, code: int, same: list[Burst], *, recovered: bool) -> Finding:
-    burst = same[-1]
-    meaning = look.rules.xids.get(code)
+def _worth(look: Look, code: int, same: list[Burst], groups: list[Burst], gap_s: float) -> Judged:
+    """The newest burst's word, lowered where another GPU explains it, raised where many repeat."""
+    burst, meaning = same[-1], look.rules.xids.get(code)
+    worth = judged(burst, meaning)
+    cause = xid_causes.origin(burst, groups, gap_s)
+    if cause is not None and not any("recovery" in event.facts for event in burst.events):
+        _, label = kernel_events.gpu(look, cause.pci)
+        return worth._replace(
+            severity=Severity.INFO, action=Action.WATCH,
+            next_step=f"see Xid {cause.root.code} of {label}",
+            name=f"{worth.name}, a consequence of Xid {cause.root.code} of {label}",
+        )  # fmt: skip
+    if meaning is None or meaning.kind != "app":
+        return worth
+    if why := xid_causes.suspicion(look, same, groups):
+        return worth._replace(
+            severity=max(worth.severity, Severity.WARN, key=lambda s: s.rank),
+            next_step=f"{why}: run diagnostics there, not only the job's owner",
+            name=f"{worth.name}; {why}",
+        )
+    return worth
+
+
+def _xid(look: Look, code: int, same: list[Burst], worth: Judged) -> Finding:
+    burst, meaning = same[-1], look.rules.xids.get(code)
     device, label = kernel_events.gpu(look, burst.pci)
     last = burst.events[-1]
-    judged = _judged(burst, meaning)
-    suspect = look.rules.limit("xid.bursts_suspect")
-    if len(same) >= suspect.value and meaning and meaning.kind == "app":
-        judged = judged._replace(
-            severity=max(judged.severity, Severity.WARN, key=lambda s: s.rank),
-            next_step=f"{len(same)} bursts on one GPU: run diagnostics there, not only the job's "
-            "owner",
-        )
-    if recovered and judged.severity is not Severity.INFO:
-        judged = _Judged(
-            Severity.INFO, Action.WATCH, "nothing now; watch whether it returns",
-            f"{judged.name}; since then the driver asks for nothing",
-        )  # fmt: skip
-    history = kernel_events.old(look, last)
     others = sorted({event.code or 0 for event in burst.events} - {code})
     seen = f" with {', '.join(map(str, others[:OTHERS]))}" if others else ""
     process = burst.root.process or ""
     by = f" by {process[:PROCESS]}" if process and meaning and meaning.kind == "app" else ""
     finding = XID.finding(
-        look, f"{label}: Xid {code}{seen}{by}: {judged.name}{kernel_events.ago(look, last)}",
-        tuple(event.text for event in burst.events[:5]),
-        device=device, label=label, value=code,
-        severity=Severity.INFO if history else judged.severity, action=judged.action,
+        look, f"{label}{_instance(burst.root)}: Xid {code}{seen}{by}: {worth.name}"
+        f"{kernel_events.ago(look, last)}",
+        tuple(event.line or event.text for event in burst.events[:5]),
+        device=device, label=label, value=code, severity=worth.severity, action=worth.action,
         cause=meaning.cause if meaning else "unknown to this catalogue; newer driver?",
-        next_step=judged.next_step, source=meaning.source if meaning else XID.source,
+        next_step=worth.next_step, source=meaning.source if meaning else XID.source,
     )  # fmt: skip
-    lasting = bool(meaning and meaning.hard) and not history and not recovered
-    return structs.replace(finding, rule=f"xid.{code}", count=len(same), hard=lasting)
+    lasting = bool(meaning and meaning.hard) and worth.severity is not Severity.INFO
+    finding = structs.replace(finding, rule=f"xid.{code}", count=len(same), hard=lasting)
+    if _outlives_boots(look, burst, device):
+        return finding
+    return aged_of_gpu(look, finding, last)
 
 
-OTHERS = 8
-"""Codes beside the root's that a line names."""
-PROCESS = 60
-"""Characters of a process name in a line; the kernel's own are 15."""
+def _instance(event: KernelEvent) -> str:
+    """The MIG instance that a line names."""
+    gi, ci = event.facts.get("mig_gi"), event.facts.get("mig_ci")
+    if gi is None:
+        return ""
+    return f" MIG GI {gi}" + (f" CI {ci}" if ci is not None else "")
 
 
-class _Judged(NamedTuple):
-    severity: Severity
-    action: Action
-    next_step: str
-    name: str
-
-
-def _judged(burst: Burst, meaning: XidMeaning | None) -> _Judged:
-    """The table's word, refined by the text of the line, overridden by the newest Xid 154."""
-    judged = _by_text(burst, meaning)
-    advice = next((e for e in reversed(burst.events) if "recovery" in e.facts), None)
-    code = 0 if advice is None else int(advice.facts["recovery"])
-    if advice is None or code == 0:
-        return judged
-    said = str(advice.facts.get("recovery_name", ""))[:PROCESS]
-    asked = memory.recovery(code, said)
-    gone = burst.root.code == OFF_BUS  # whatever helps, no job runs on it
-    return _Judged(
-        Severity.CRITICAL if gone else asked.severity, asked.action,
-        f"the driver says: {said or asked.name} (Xid 154); {asked.next_step}",
-        f"{judged.name}; the driver asks for: {said or asked.name}",
-    )  # fmt: skip
-
-
-def _by_text(burst: Burst, meaning: XidMeaning | None) -> _Judged:
-    root = burst.root
-    if meaning is None:
-        next_step = XID.next_step.replace("CODE", str(root.code))
-        return _Judged(Severity.WARN, Action.WATCH, next_step, "not in the catalogue")
-    if root.code == ADVICE and root.facts.get("recovery") == 0:
-        return _Judged(Severity.INFO, Action.WATCH, "nothing", "the driver asks for nothing")
-    if root.code == REMAP_FAILED and not _failed(root):
-        return _Judged(
-            Severity.WARN, Action.RESET_GPU, "reset the GPU when its work is done",
-            "row is already pending remapping",
-        )  # fmt: skip
-    if root.code == REMAP_FAILED and root.facts.get("remap") == "spare_rows_exhausted":
-        return _Judged(
-            Severity.CRITICAL, Action.REPLACE, "drain; RMA once the remapper says Failure: Yes",
-            "no spare rows are left",
-        )  # fmt: skip
-    if root.code == CONTAINED and any(map(_failed, burst.events)):
-        return _Judged(
-            Severity.CRITICAL, Action.RESET_GPU, "drain; reset the GPU before anything restarts",
-            f"{meaning.name}, but a reset is needed now",
-        )  # fmt: skip
-    if root.code == CONTAINED:
-        return _Judged(
-            meaning.severity, Action.RESET_GPU,
-            "restart the job that died; reset the GPU when running work ends, then look that no "
-            "remap is pending; RMA only if remapping fails or it repeats", meaning.name,
-        )  # fmt: skip
-    if root.code in NVLINK5 and re.search(r"\b[Ff]atal\b", str(root.facts.get("said", ""))):
-        return _Judged(
-            Severity.CRITICAL, Action.RESET_GPU, "drain; reset the GPU, then reboot; RMA if it "
-            "returns", f"{meaning.name}, fatal",
-        )  # fmt: skip
-    return _Judged(meaning.severity, meaning.action, meaning.next_step, meaning.name)
-
-
-def _switch(
-    look: Look, events: list[KernelEvent], groups: list[Burst], gap_s: float
-) -> Iterator[Finding]:
-    """SXids that are not a consequence of an Xid 74 or 79 within the gap."""
-    causes = [b.root for b in groups if b.root.code in SWITCH_ROOTS]
-    roots = [cause.mono for cause in causes if cause.mono is not None]
-    alone: dict[tuple[str, int], list[KernelEvent]] = {}
-    for event in events:
-        if event.kind != "sxid":
-            continue
-        if event.mono is not None and any(abs(event.mono - root) <= gap_s for root in roots):
-            continue
-        alone.setdefault((event.pci or "?", event.code or 0), []).append(event)
-    for (pci, code), same in sorted(alone.items()):
-        fatal = any(event.facts.get("fatal") for event in same)
-        links = sorted({str(e.facts["link"]) for e in same if "link" in e.facts})
-        where = f" link {', '.join(links)}" if links else ""
-        switch = same[0].facts.get("switch", "?")
-        history = kernel_events.old(look, same[-1])
-        severity = Severity.CRITICAL if fatal else Severity.WARN
-        finding = SXID.finding(
-            look, f"NVSwitch {switch}{where}: SXid {code}, {'fatal' if fatal else 'non-fatal'}"
-            f"{kernel_events.ago(look, same[-1])}",
-            kernel_events.texts(same), device=pci, label=f"NVSwitch {switch}", value=code,
-            severity=Severity.INFO if history else severity,
-            action=Action.REBOOT if fatal else Action.WATCH,
-        )  # fmt: skip
-        yield structs.replace(finding, hard=not history)
+def _outlives_boots(look: Look, burst: Burst, device: str) -> bool:
+    """Spare rows do not grow back; where NVML tells of the remapper that tells more."""
+    exhausted = burst.root.facts.get("remap") == "spare_rows_exhausted"
+    return exhausted and look.facts.get("ecc", device) is None

@@ -7,7 +7,7 @@ the files: Linux sysfs ABI for InfiniBand.
 
 import re
 
-from probes.node import netdev, pci
+from probes.node import netdev, pci, topology
 from probes.node.context import Stuck
 from probes.node.counter_files import CounterFiles
 
@@ -32,6 +32,8 @@ METRICS = {
     "link_layer": ("", "info", "InfiniBand, Ethernet, or whatever the driver says"),
     "hca": ("", "info", "adapter type"),
     "fw": ("", "info", "firmware version"),
+    "board": ("", "info", "board id (PSID)"),
+    "driver": ("", "info", "kernel driver"),
     "vendor": ("", "info", "PCI vendor id, four hex digits"),
     "netdev": ("", "info", "network interface of the port"),
     "netdev_up": ("", "gauge", "operational state of the interface"),
@@ -40,12 +42,20 @@ METRICS = {
     "bond_legs": ("", "gauge", "legs of the bond"),
     "bond_legs_up": ("", "gauge", "legs that are up"),
     "is_vf": ("", "info", "an SR-IOV virtual function"),
+    "software": ("", "info", "RDMA in software (rxe, siw): no adapter"),
     "vf_in_use": ("", "gauge", "the virtual function's interface is in another namespace (a pod)"),
     "nvswitch": ("", "info", "an NVSwitch management function: its counters are not read"),
     "pci": ("", "info", "PCI address"),
     "numa": ("", "info", "NUMA node"),
     "lid": ("", "gauge", "LID; InfiniBand only"),
+    "sm_lid": ("", "gauge", "LID of the subnet manager, 0 without one; InfiniBand only"),
+    "width": ("lanes", "gauge", "lanes of the link now, as in 4X NDR"),
+    "representor": ("", "info", "the port stands for a function of the adapter in switch mode"),
     "gpu_near": ("", "info", "PCI address of the GPU behind the same bridge"),
+    "gpu_distance": ("", "info", "to the nearest GPU: PIX, PXB, PHB, NODE or SYS"),
+    "gpu_numa": ("", "info", "a GPU is on the same NUMA node"),
+    "switched_ports": ("", "info", "adapters of this node behind a PCIe switch with a GPU"),
+    "gpu_side_ports": ("", "info", "adapters of this node on NUMA nodes that have a GPU"),
     "has_counters": ("", "info", "whether any counter can be read"),
     "default_route": ("", "info", "the node's default route goes through this port"),
     "pci_width": ("lanes", "gauge", "PCIe lanes now"),
@@ -55,16 +65,21 @@ METRICS = {
 }
 """Counters keep their sysfs names; only those with a unit to know are listed."""
 
-CLASS = "sys/class/infiniband"
+CLASS = netdev.RDMA
+PORTS_MAX = 120
+"""Answers hold 128 devices of a probe."""
+COUNTERS_MAX = 215
+"""Answers hold 256 metrics of a device, and 40 may be our own."""
 PLACE_S = 300.0
 """How long firmware, place on the bus and neighbours are taken as unchanged."""
 
+INFINIBAND = "InfiniBand"
 MELLANOX = "15b3"
 SWITCH_MANAGEMENT = b"SW_MNG"
 """In the vital product data of an NVSwitch management function (as Fabric Manager finds them)."""
 
 _STATE = re.compile(r"\s*(\d+)\s*:\s*(\S.*?)\s*$")
-_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
+_RATE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec(?:\s*\((\d+)X)?")
 
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
@@ -79,7 +94,7 @@ def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
     for name in ctx.listdir(CLASS):
         first = True
         for port in ctx.listdir(CLASS, name, "ports"):
-            if not port.isdigit():
+            if not port.isdigit() or len(port) > 4 or len(devices) >= PORTS_MAX:
                 continue
             key = "%s/%s" % (name, port)
             try:
@@ -108,11 +123,12 @@ def _port(ctx: "Context", name: "str", port: "int", files: "Any", first: "bool")
 
 def _counters(ctx: "Context", files: "Any", port_dir: "str", device_dir: "str") -> "Values":
     """Port counters, then those of the whole device (hfi1), which the first port carries."""
-    values: "Values" = {}
-    if device_dir:
-        values.update(files.read(ctx.path(device_dir, "hw_counters")))
-    values.update(files.read(ctx.path(port_dir, "hw_counters")))
-    values.update(files.read(ctx.path(port_dir, "counters")))
+    values: "Values" = dict(files.read(ctx.path(port_dir, "counters")))
+    directories = [port_dir, device_dir] if device_dir else [port_dir]
+    for directory in directories:
+        for name, value in files.read(ctx.path(directory, "hw_counters")).items():
+            if len(values) < COUNTERS_MAX:
+                values.setdefault(name, value)
     return values
 
 
@@ -133,12 +149,14 @@ def _link(ctx: "Context", directory: "str") -> "Values":
         speed = _RATE.match(rate)
         if speed:
             values["rate_gbps"] = float(speed.group(1))
+            if speed.group(2):
+                values["width"] = int(speed.group(2))
     layer = ctx.read(directory, "link_layer")
     if layer:
         values["link_layer"] = layer.strip()
-    lid = ctx.read_int(directory, "lid")
-    if lid is not None and layer == "InfiniBand":
-        values["lid"] = lid
+    if layer and layer.strip() == INFINIBAND:
+        values.update(_present(lid=ctx.read_int(directory, "lid")))
+        values.update(_present(sm_lid=ctx.read_int(directory, "sm_lid")))
     return values
 
 
@@ -159,6 +177,8 @@ def _interface(
         values.update(bond_legs=legs[0], bond_legs_up=legs[1])
     if interface is not None:
         values["netdev"] = interface
+        if netdev.represents(ctx, interface):
+            values["representor"] = True
         up = netdev.is_up(ctx, interface)
         changes = ctx.read_int(netdev.NET, interface, "carrier_changes")
         values.update(_present(netdev_up=up, carrier_changes=changes))
@@ -189,24 +209,69 @@ def _place(ctx: "Context", name: "str") -> "Values":
 def _look_at(ctx: "Context", name: "str") -> "Values":
     base = "%s/%s" % (CLASS, name)
     device = base + "/device"
-    address = _address(ctx, name)
+    address = topology.address_of(ctx, name)
     numa = ctx.read_int(device, "numa_node")
     vendor = (ctx.read(device, "vendor") or "").replace("0x", "", 1).lower()
-    near = None if address is None else pci.nearest(ctx, address, pci.nvidia_gpus(ctx))
     values = _present(
         hca=ctx.read(base, "hca_type"),
         fw=ctx.read(base, "fw_ver"),
+        board=ctx.read(base, "board_id"),
+        driver=(ctx.readlink(device, "driver") or "").rsplit("/", 1)[-1],
         vendor=vendor or None,
         pci=address,
         numa=numa if numa is not None and numa >= 0 else None,
-        gpu_near=near,
         pci_width=ctx.read_int(device, "current_link_width"),
         pci_width_max=ctx.read_int(device, "max_link_width"),
     )
+    if address is not None:
+        values.update(_neighbours(ctx, name, address))
     values["is_vf"] = ctx.readlink(device, "physfn") is not None
+    if _is_software(ctx, name):
+        values["software"] = True
     if vendor == MELLANOX and _manages_switch(ctx, name, address):
         values["nvswitch"] = True
     return values
+
+
+def _is_software(ctx: "Context", name: "str") -> "bool":
+    """rxe and siw, whatever they are called: no hardware of their own, over any interface.
+
+    Older kernels show rxe below the interface's device, but then with the name of its parent.
+    """
+    way = ctx.readlink(CLASS, name) or ""
+    return "/virtual/" in way or ctx.read(CLASS, name, "parent") is not None
+
+
+def _neighbours(ctx: "Context", name: "str", address: "str") -> "Values":
+    """Where the adapter is among the GPUs, and how many of its siblings are near them."""
+    gpus = pci.nvidia_gpus(ctx)
+    nodes = {topology.numa(ctx, gpu) for gpu in gpus} - {None}
+    own = topology.numa(ctx, address)
+    values = _present(
+        gpu_near=pci.nearest(ctx, address, gpus),
+        gpu_distance=topology.nearest([topology.distance(ctx, gpu, address) for gpu in gpus]),
+        gpu_numa=own in nodes if nodes and own is not None else None,
+    )
+    if gpus:
+        values.update(_siblings(ctx, gpus))
+    return values
+
+
+def _siblings(ctx: "Context", gpus: "List[str]") -> "Values":
+    """How the node's adapters lie, the same for each of them; counted once in PLACE_S."""
+    kept: "Any" = ctx.memory(NAME).get("siblings")
+    now = ctx.mono()
+    if kept is None or now >= kept[0]:
+        nodes = {topology.numa(ctx, gpu) for gpu in gpus} - {None}
+        switched = by_gpu = 0
+        for address in topology.adapters(ctx).values():
+            far = [topology.distance(ctx, gpu, address) for gpu in gpus]
+            switched += topology.nearest(far) in topology.SWITCHED
+            by_gpu += topology.numa(ctx, address) in nodes
+        kept = (now + PLACE_S, {"switched_ports": switched, "gpu_side_ports": by_gpu})
+        ctx.memory(NAME)["siblings"] = kept
+    found: "Values" = kept[1]
+    return found
 
 
 def _manages_switch(ctx: "Context", name: "str", address: "Optional[str]") -> "bool":
@@ -218,13 +283,6 @@ def _manages_switch(ctx: "Context", name: "str", address: "Optional[str]") -> "b
         known[key] = SWITCH_MANAGEMENT in vpd
     found: "bool" = known[key]
     return found
-
-
-def _address(ctx: "Context", name: "str") -> "Optional[str]":
-    """PCI address: the last address on the way to the device."""
-    way = (ctx.readlink(CLASS, name) or "") + "/" + (ctx.readlink(CLASS, name, "device") or "")
-    found: "List[str]" = re.findall(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", way)
-    return found[-1] if found else None
 
 
 def _present(**values: "Any") -> "Values":

@@ -1,12 +1,17 @@
 """Probe "inventory": what each GPU is, which driver runs, and whether NVML and the bus agree.
 
 Device "" holds the node's own facts; one row per GPU on the PCI bus says whether NVML has it too.
+What is fixed for a card as long as the driver is loaded (limits, thresholds, firmware) is here.
 """
 
+import os
+
+from probes.node import confined, identity
 from probes.node.context import Stuck
 from probes.node.nvml_library import Failed
 from probes.node.nvml_reader import each_gpu
 from probes.node.pci import DEVICES, config_ok, driver, is_gpu, nvidia_gpus
+from probes.node.slots import slots
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,72 +19,55 @@ if TYPE_CHECKING:
 
     from probes.node.context import Context
     from probes.node.nvml_library import Library
-    from probes.node.nvml_reader import Reader
 
 NAME = "inventory"
 INTERVAL = "rare"
 COUNTERS = False
-METRICS = {
-    "index": ("", "info", "NVML's index"),
-    "name": ("", "info", "product name"),
-    "uuid": ("", "info", "GPU-xxxxxxxx-..."),
-    "serial": ("", "info", "board serial number"),
-    "pci_device_id": ("", "info", "PCI device id, four hex digits"),
-    "pci_subsystem_id": ("", "info", "PCI subsystem id, eight hex digits"),
-    "vbios": ("", "info", "VBIOS version"),
-    "mig_mode": ("", "info", "whether MIG is on"),
-    "persistence_mode": ("", "info", "whether the driver stays loaded without a client"),
-    "minor": ("", "info", "N of /dev/nvidiaN"),
-    "driver_version": ("", "info", "driver version"),
-    "cuda_version": ("", "info", "highest CUDA version of the driver"),
-    "nvml_version": ("", "info", "version of the NVML library"),
-    "gpu_count": ("", "gauge", "GPUs that NVML counts"),
-    "pci_gpu_count": ("", "gauge", "NVIDIA GPUs on the PCI bus that are not given to a guest"),
-    "nvml_library": ("", "gauge", "whether libnvidia-ml.so.1 was found"),
-    "nvml_rc": ("", "gauge", "return code of the call that failed; absent when none did"),
-    "nvml_call": ("", "info", "the call that failed"),
-}
+METRICS = dict(
+    identity.METRICS,
+    index=("", "info", "NVML's index"),
+    slot=("", "info", "physical slot of the card, as the firmware calls it"),
+    driver_version=("", "info", "driver version"),
+    driver_loaded=("", "gauge", "whether the kernel has the nvidia module"),
+    device_files=("", "gauge", "whether /dev/nvidiactl is there"),
+    cuda_version=("", "info", "highest CUDA version of the driver"),
+    nvml_version=("", "info", "version of the NVML library"),
+    gpu_count=("", "gauge", "GPUs that NVML counts"),
+    pci_gpu_count=("", "gauge", "NVIDIA GPUs on the PCI bus that are not given to a guest"),
+    excluded_gpus=("", "info", "addresses of GPUs that the driver was told to leave alone"),
+    nvml_library=("", "gauge", "whether libnvidia-ml.so.1 was found"),
+    confined=("", "info", "what may hide GPUs from this login: a container, or a job's cgroup"),
+    cc_mode=("", "info", "confidential computing: on, off or devtools"),
+    cc_ready=("", "gauge", "whether the GPUs take work in confidential computing mode"),
+    nvml_rc=("", "gauge", "return code of the call that failed; absent when none did"),
+    nvml_call=("", "info", "the call that failed"),
+)
 
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Dict[str, Any]], List[Dict[str, Any]]]":
     """Rare and thorough: looks up all handles again."""
     try:
-        devices = each_gpu(ctx, _read, fresh=True)
+        devices = each_gpu(ctx, identity.read, fresh=True)
     except Stuck:
         devices = {}
+    known = slots(ctx)
+    for device, values in devices.items():
+        if device[:-2] in known:
+            values["slot"] = known[device[:-2]]
     devices[""] = _node(ctx)
-    return devices, _bus_rows(ctx, _listed(ctx))
-
-
-def _read(reader: "Reader") -> "None":
-    info = reader.gpu.info
-    if info is not None:
-        reader.put(
-            pci_device_id="%04x" % (info.pciDeviceId >> 16),
-            pci_subsystem_id="%08x" % info.pciSubSystemId,
-        )
-    reader.put(
-        minor=reader.ask("nvmlDeviceGetMinorNumber"),
-        name=reader.ask("nvmlDeviceGetName"),
-        uuid=reader.ask("nvmlDeviceGetUUID"),
-        serial=reader.ask("nvmlDeviceGetSerial"),
-        vbios=reader.ask("nvmlDeviceGetVbiosVersion"),
-    )
-    _modes(reader)
-
-
-def _modes(reader: "Reader") -> "None":
-    persistence = reader.ask("nvmlDeviceGetPersistenceMode")
-    reader.put(persistence_mode=None if persistence is None else bool(persistence))
-    mig = reader.ask("nvmlDeviceGetMigMode")
-    if mig is not None:
-        reader.put(mig_mode=bool(mig[0]))
-        reader.mode_is("mig", bool(mig[0]))
+    return devices, _bus_rows(ctx, _listed(ctx), known)
 
 
 def _node(ctx: "Context") -> "Dict[str, Any]":
     """Versions, both counts, and why NVML does not answer when it does not."""
-    values: "Dict[str, Any]" = {"pci_gpu_count": len(nvidia_gpus(ctx))}
+    values: "Dict[str, Any]" = {
+        "pci_gpu_count": len(nvidia_gpus(ctx)),
+        "driver_loaded": bool(ctx.listdir("sys/module/nvidia")),
+        "device_files": os.path.exists(ctx.path("dev/nvidiactl")),
+    }
+    where = confined.where(ctx)
+    if where:
+        values["confined"] = where
     library = ctx.nvml
     if library is None:
         values["nvml_library"] = False
@@ -93,6 +81,10 @@ def _node(ctx: "Context") -> "Dict[str, Any]":
     if library.found is not None:
         values["nvml_library"] = library.found
     values.update(_versions(ctx, library))
+    values.update(identity.confidential(library))
+    excluded = identity.excluded(library)
+    if excluded:
+        values["excluded_gpus"] = " ".join(excluded)
     return values
 
 
@@ -127,23 +119,27 @@ def _listed(ctx: "Context") -> "Optional[Set[str]]":
         return None
 
 
-def _bus_rows(ctx: "Context", listed: "Optional[Set[str]]") -> "List[Dict[str, Any]]":
-    """One row per GPU on the bus. in_nvml is False for a card that NVML does not list at all."""
+def _bus_rows(
+    ctx: "Context", listed: "Optional[Set[str]]", known: "Dict[str, str]"
+) -> "List[Dict[str, Any]]":
+    """One row per GPU on the bus. in_nvml is False for a card that NVML does not list at all.
+
+    `driver` is "" for a card that no driver has taken.
+    """
     rows = []
     for address in ctx.listdir(DEVICES):
         if not is_gpu(ctx, address):
             continue
-        row: "Dict[str, Any]" = {"pci": address}
+        row: "Dict[str, Any]" = {"pci": address, "driver": driver(ctx, address) or ""}
         if listed is not None:
             row["in_nvml"] = address in listed
         device_id = ctx.read(DEVICES, address, "device")
-        alive = config_ok(ctx, address)
-        name = driver(ctx, address)
         if device_id:
             row["device_id"] = device_id.replace("0x", "", 1).lower()
+        if address[:-2] in known:
+            row["slot"] = known[address[:-2]]
+        alive = config_ok(ctx, address)
         if alive is not None:
             row["config_ok"] = alive
-        if name is not None:
-            row["driver"] = name
         rows.append(row)
     return rows

@@ -53,6 +53,30 @@ COMMANDS = {
 """argv that prints what is there, and what makes it follow. -r keeps level and stamp apart."""
 
 
+BEFORE = [
+    "journalctl", "-k", "-b", "-1", "-q", "--no-pager", "-o", "short-monotonic", "-n", "2000",
+]  # fmt: skip
+"""argv that prints the end of the boot before this one; nothing where the journal is not kept."""
+
+BEFORE_S = 2.0
+"""How long that may be silent: it is history, and the pass has five seconds for all of the log."""
+
+
+def before_boot(ctx: "Context") -> "list[Line]":
+    """The last kernel lines of the boot before this one; [] without a journal, or for another root.
+
+    What a journal that hangs half-way has printed counts.
+    """
+    if os.path.realpath(ctx.root) != "/":
+        return []
+    try:
+        program = Program(BEFORE, JOURNAL, answer_s=min(BEFORE_S, ANSWER_S))
+    except OSError:
+        return []
+    with program as log:
+        return list(log.lines())
+
+
 def choose(ctx: "Context") -> "str":
     """kmsg, dmesg, journal, or "" when none may be read.
 
@@ -167,9 +191,12 @@ class Kmsg:
 class Program:
     """A child that prints the log: to its end, or for ever."""
 
-    def __init__(self, argv: "list[str]", form: "re.Pattern[str]") -> "None":
+    def __init__(
+        self, argv: "list[str]", form: "re.Pattern[str]", answer_s: "float | None" = None
+    ) -> "None":
         self.lost = 0
         self.stalled = False
+        self._answer_s = ANSWER_S if answer_s is None else answer_s
         self._form = form
         self._following = "-w" in argv or "-f" in argv
         self._rest = b""
@@ -194,7 +221,7 @@ class Program:
         """What the child has printed by now, or when it does not follow all it will print."""
         handle = self._output.fileno()
         while True:
-            if not select.select([handle], [], [], 0 if self._following else ANSWER_S)[0]:
+            if not select.select([handle], [], [], 0 if self._following else self._answer_s)[0]:
                 self.stalled = not self._following
                 return
             raw = os.read(handle, CHUNK_BYTES)

@@ -26,8 +26,8 @@ TEST = re.compile(r"^# Collective test (starting|concluded): (\S+)")
 STAMP = re.compile(r"\s(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d)\s*$")
 TRANSPORT = re.compile(r"NCCL INFO Channel .* via (NET/\S+)")
 ERRORS = (
-    re.compile(r"(\S+): Test (?:NCCL|CUDA) failure .*"),
-    re.compile(r"(\S+): Test timeout.*"),
+    re.compile(r"(?<!\S)(\S+): Test (?:NCCL|CUDA) failure .*"),
+    re.compile(r"(?<!\S)(\S+): Test timeout.*"),
     re.compile(r"\.\. (\S+) pid \d+: Test failure .*"),
 )
 SIGNAL = re.compile(

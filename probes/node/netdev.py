@@ -1,5 +1,7 @@
 """Network interfaces in sysfs and /proc: default route, bonds, which belongs to a port."""
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import List, Optional, Set, Tuple
@@ -7,8 +9,14 @@ if TYPE_CHECKING:
     from probes.node.context import Context
 
 NET = "sys/class/net"
+RDMA = "sys/class/infiniband"
+NAME_BYTES = 16
+"""IFNAMSIZ"""
+_REPRESENTOR = re.compile(r"(c\d+)?pf\d+((vf|sf)\d+)?$")
+"""phys_port_name of a representor: pf0vf3, pf0sf1, c1pf0; a physical port has p0."""
 ZERO4 = "00000000"
 ZERO6 = "0" * 32
+LEGS_MAX = 16
 DEPTH = 4
 """VLAN on bond on port: deeper stacks are not followed."""
 
@@ -53,14 +61,24 @@ def _add_lower(ctx: "Context", name: "str", found: "Set[str]", depth: "int") -> 
 
 
 def of_port(ctx: "Context", device_dir: "str", port_dir: "str", port: "int") -> "Optional[str]":
-    """An RDMA port's interface: by its GID table (it knows bonds), then by the device."""
+    """An RDMA port's interface: by its GID table (it knows bonds), then by the device.
+
+    An adapter in switch mode also lists the representors of its functions; they are not its ports.
+    """
     name = ctx.read(port_dir, "gid_attrs/ndevs/0")
-    if name and "/" not in name:
+    if name and "/" not in name and len(name) < NAME_BYTES:
         return name
     names = ctx.listdir(device_dir, "net")
     if len(names) > 1:
         names = [n for n in names if ctx.read_int(device_dir, "net", n, "dev_port") == port - 1]
+    if len(names) > 1:
+        names = [n for n in names if not represents(ctx, n)]
     return names[0] if names else None
+
+
+def represents(ctx: "Context", name: "str") -> "bool":
+    """Whether an interface stands for a virtual function, a sub-function or another host."""
+    return bool(_REPRESENTOR.match(ctx.read(NET, name, "phys_port_name") or ""))
 
 
 def is_up(ctx: "Context", name: "str") -> "Optional[bool]":
@@ -73,9 +91,14 @@ def is_up(ctx: "Context", name: "str") -> "Optional[bool]":
 
 def bond_legs(ctx: "Context", name: "str") -> "Optional[Tuple[int, int]]":
     """(legs, legs up) of a bond; None when it is none. A bond hides the loss of one leg."""
-    slaves = ctx.read(NET, name, "bonding/slaves")
-    if slaves is None:
+    found = legs(ctx, name)
+    if found is None:
         return None
-    legs: "List[str]" = slaves.split()
-    up = [leg for leg in legs if ctx.read(NET, leg, "bonding_slave/mii_status") == "up"]
-    return len(legs), len(up)
+    up = [leg for leg in found if ctx.read(NET, leg, "bonding_slave/mii_status") == "up"]
+    return len(found), len(up)
+
+
+def legs(ctx: "Context", name: "str") -> "Optional[List[str]]":
+    """Interfaces of a bond; None when it is none."""
+    slaves = ctx.read(NET, name, "bonding/slaves")
+    return None if slaves is None else slaves.split()[:LEGS_MAX]

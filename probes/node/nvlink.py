@@ -1,12 +1,25 @@
-"""Probe "nvlink": state, speed and error counts of every NVLink, and the fabric registration.
+"""Probe "nvlink": state, speed and error counts of every NVLink.
 
 Speeds are the signalling rate NVML reports (26,562 MB/s a link on Hopper), about 6 % above the data
 sheet. Links 1-4 count replays, recoveries and CRC errors; link 5 (Blackwell) counts other things,
-which appear under their own names.
+which appear under their own names, and reports bit error rates, of which the worst link is told.
 """
 
-import ctypes
-
+from probes.node.nvlink_fields import (
+    COUNTS,
+    EFFECTIVE_BER,
+    FEW,
+    LINK_COUNT,
+    LINKS_MAX,
+    MANY_LINKS,
+    OLD_COUNTERS,
+    PER_LINK,
+    SPEED,
+    SPEED_COMMON,
+    SYMBOL_BER,
+    error_rate,
+    states_of,
+)
 from probes.node.nvml_library import FIELD_SOFT
 from probes.node.nvml_reader import each_gpu, field_id, scoped
 
@@ -17,12 +30,15 @@ if TYPE_CHECKING:
     from probes.node.context import Context
     from probes.node.nvml_reader import Field, Number, Reader
 
+__all__ = ["COUNTERS", "INTERVAL", "LINKS_MAX", "METRICS", "NAME", "collect"]
+
 NAME = "nvlink"
 INTERVAL = "slow"
 COUNTERS = True
 METRICS = {
     "index": ("", "info", "NVML's index"),
     "links": ("", "info", "links of the card, up or not"),
+    "links_lost": ("", "info", "numbers of links that were active since this agent began"),
     "linkN_up": ("", "gauge", "whether link N is active"),
     "linkN_mbps": (
         "MB/s",
@@ -32,94 +48,102 @@ METRICS = {
     "linkN_replays": ("", "counter", "packets sent again on link N"),
     "linkN_recoveries": ("", "counter", "retrainings of link N"),
     "linkN_crc": ("", "counter", "CRC errors of link N"),
+    "linkN_crc_data": ("", "counter", "CRC errors in the data of link N (NVLink 1-3)"),
+    "linkN_ecc": ("", "counter", "ECC errors of link N (NVLink 3)"),
+    "linkN_recoveries_ok": ("", "counter", "successful recoveries of link N (NVLink 5)"),
     "linkN_recoveries_failed": ("", "counter", "failed recoveries of link N (NVLink 5)"),
     "linkN_symbol_errors": ("", "counter", "symbol errors of link N (NVLink 5)"),
     "linkN_effective_errors": ("", "counter", "errors left after FEC on link N (NVLink 5)"),
     "linkN_receive_errors": ("", "counter", "bad packets received on link N (NVLink 5)"),
-    "fabric_state": ("", "gauge", "0 not supported, 1 not started, 2 in progress, 3 completed"),
-    "fabric_status": ("", "gauge", "nvmlReturn_t of the registration; meaningful in state 3"),
-    "fabric_health": ("", "gauge", "health mask of the fabric registration"),
+    "linkN_remote_errors": ("", "counter", "packets the other end marked bad (NVLink 5)"),
+    "linkN_malformed": ("", "counter", "malformed packets on link N (NVLink 5)"),
+    "linkN_overruns": ("", "counter", "packets lost to a full buffer on link N (NVLink 5)"),
+    "linkN_integrity": ("", "counter", "local integrity errors of link N (NVLink 5)"),
+    "linkN_discards": ("", "counter", "packets not sent on link N (NVLink 5)"),
+    "effective_ber": ("", "gauge", "bit error rate after FEC of the worst link (NVLink 5)"),
+    "effective_ber_link": ("", "gauge", "which link that is"),
+    "symbol_ber": ("", "gauge", "symbol error rate of the worst link (NVLink 5)"),
+    "symbol_ber_link": ("", "gauge", "which link that is"),
     "nvml_rc": ("", "gauge", "return code of the call that failed; absent when none did"),
     "nvml_call": ("", "info", "the call that failed"),
 }
 
-MAX_LINKS = 36
-"""NVML_NVLINK_MAX_LINKS of API 13."""
-
-LINK_COUNT = ("NVML_FI_DEV_NVLINK_LINK_COUNT", 91)
-SPEED = ("NVML_FI_DEV_NVLINK_GET_SPEED", 164)
-SPEED_COMMON = ("NVML_FI_DEV_NVLINK_SPEED_MBPS_COMMON", 90)
-
-COUNTS = (
-    ("replays", "NVML_FI_DEV_NVLINK_ERROR_DL_REPLAY", 161),
-    ("recoveries", "NVML_FI_DEV_NVLINK_ERROR_DL_RECOVERY", 162),
-    ("crc", "NVML_FI_DEV_NVLINK_ERROR_DL_CRC", 163),
-    ("recoveries", "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_EVENTS", 215),
-    ("recoveries_failed", "NVML_FI_DEV_NVLINK_COUNT_LINK_RECOVERY_FAILED_EVENTS", 214),
-    ("symbol_errors", "NVML_FI_DEV_NVLINK_COUNT_SYMBOL_ERRORS", 221),
-    ("effective_errors", "NVML_FI_DEV_NVLINK_COUNT_EFFECTIVE_ERRORS", 219),
-    ("receive_errors", "NVML_FI_DEV_NVLINK_COUNT_RCV_ERRORS", 208),
-)
-"""Metric suffix and its field, scope = link. The first that answers gives the value."""
-
-OLD_COUNTERS = {"replays": 0, "recoveries": 1, "crc": 2}
-"""nvmlNvLinkErrorCounter_t: what drivers without the scoped fields have (CRC of flits)."""
+RATES = (("effective_ber", EFFECTIVE_BER), ("symbol_ber", SYMBOL_BER))
 
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Dict[str, Any]], List[Dict[str, Any]]]":
     """One tick over all GPUs. A card without NVLink has links 0; unknown has no `links`."""
-    return each_gpu(ctx, _read), []
+    seen: "Dict[str, Any]" = ctx.memory(NAME)
+    return each_gpu(ctx, lambda reader: _read(reader, seen)), []
 
 
-def _read(reader: "Reader") -> "None":
+def _read(reader: "Reader", seen: "Dict[str, Any]") -> "None":
     states = _states(reader)
-    if states is not None:
-        reader.put(links=len(states))
-        for link, up in enumerate(states):
-            if up is not None:
-                reader.put(**{"link%d_up" % link: up})
-        if states:
-            reader.mode_is("links", tuple(states))  # a link that comes up answers more
-            _speeds_and_counts(reader, states)
-    _fabric(reader)
+    if states is None:
+        return
+    once: "set[int]" = seen.setdefault(reader.gpu.key, set())
+    once.update(link for link, up in enumerate(states) if up)
+    lost = [str(link) for link, up in enumerate(states) if up is False and link in once]
+    reader.put(links=len(states), links_lost=" ".join(lost) or None)
+    for link, up in enumerate(states):
+        if up is not None:
+            reader.put(**{"link%d_up" % link: up})
+    if states:
+        reader.mode_is("links", tuple(states))  # a link that comes up answers more
+        _speeds_and_counts(reader, states)
 
 
 def _states(reader: "Reader") -> "Optional[List[Optional[bool]]]":
     """Per link: up, down, or None where its state cannot be read. None when NVML does not say."""
     field = (field_id(reader.pynvml, *LINK_COUNT), 0)
-    count = reader.fields([field]).get(field)
-    states: "List[Optional[bool]]" = []
-    limit = MAX_LINKS if count is None else min(int(count), MAX_LINKS)
-    for link in range(limit):
-        state = reader.ask("nvmlDeviceGetNvLinkState", link, soft=FIELD_SOFT)
-        if state is None and count is None:
-            break
-        states.append(None if state is None else bool(state))
-    if count is None and not states:
-        return None
-    return states
+    return states_of(reader, reader.fields([field]).get(field))
 
 
 def _speeds_and_counts(reader: "Reader", states: "List[Optional[bool]]") -> "None":
     """One call for all links and fields; then old calls for what it left open."""
-    ids = [field_id(reader.pynvml, name, number) for _, name, number in COUNTS]
+    counts = [entry for entry in COUNTS if len(states) <= MANY_LINKS or entry[0] in FEW]
+    ids = [(suffix, field_id(reader.pynvml, name, number)) for suffix, name, number in counts]
     speed = field_id(reader.pynvml, *SPEED)
     common = (field_id(reader.pynvml, *SPEED_COMMON), 0)
-    found = reader.fields(scoped([speed] + ids, len(states)) + [common])
+    bers = [(name, field_id(reader.pynvml, *field)) for name, field in RATES]
+    wanted = [speed] + [number for _, number in ids] + [number for _, number in bers]
+    own = [(first + link, 0) for first, link in _per_link(len(states))]
+    found = reader.fields(scoped(wanted, len(states)) + own + [common])
     for link, up in enumerate(states):
         if up:
             mbps = found.get((speed, link)) or found.get(common) or None
             reader.put(**{"link%d_mbps" % link: mbps})
         _counts(reader, link, ids, found)
+    for name, number in bers:
+        rates = {link: found.get((number, link)) for link, up in enumerate(states) if up}
+        _worst(reader, name, rates)
+
+
+def _per_link(links: "int") -> "List[Tuple[int, int]]":
+    """Fields that have a number for every link instead of a scope: (number of link 0, link)."""
+    found = []
+    for _, ranges in PER_LINK:
+        for first_link, last_link, first_id in ranges:
+            last = min(last_link, links - 1)
+            found += [(first_id - first_link, link) for link in range(first_link, last + 1)]
+    return found
 
 
 def _counts(
-    reader: "Reader", link: "int", ids: "List[int]", found: "Dict[Field, Number]"
+    reader: "Reader",
+    link: "int",
+    ids: "List[Tuple[str, int]]",
+    found: "Dict[Field, Number]",
 ) -> "None":
     values: "Dict[str, Number]" = {}
-    for (suffix, _, _), number in zip(COUNTS, ids):
+    for suffix, number in ids:
         if (number, link) in found:
             values.setdefault(suffix, found[number, link])
+    for suffix, ranges in PER_LINK:
+        for first_link, last_link, first_id in ranges:
+            field = (first_id - first_link + link, 0)
+            if first_link <= link <= last_link and field in found:
+                values[suffix] = found[field]
     if not values:
         for suffix, counter in OLD_COUNTERS.items():
             count = reader.ask("nvmlDeviceGetNvLinkErrorCounter", link, counter, soft=FIELD_SOFT)
@@ -128,15 +152,8 @@ def _counts(
     reader.put(**{"link%d_%s" % (link, suffix): value for suffix, value in values.items()})
 
 
-def _fabric(reader: "Reader") -> "None":
-    """Only boards with NVSwitch register; elsewhere NOT_SUPPORTED or state 0."""
-    make = getattr(reader.pynvml, "c_nvmlGpuFabricInfoV_t", None)
-    if make is None:
-        return
-    info = make()
-    answer = reader.ask("nvmlDeviceGetGpuFabricInfoV", ctypes.byref(info), key="v2")
-    if answer is None:
-        return
-    reader.put(fabric_state=int(info.state), fabric_status=int(info.status))
-    if info.healthMask:
-        reader.put(fabric_health=int(info.healthMask))
+def _worst(reader: "Reader", name: "str", raw: "Dict[int, Optional[Number]]") -> "None":
+    rates = {link: error_rate(int(value)) for link, value in raw.items() if value is not None}
+    if rates:
+        link = max(rates, key=lambda one: (rates[one], -one))
+        reader.put(**{name: rates[link], name + "_link": link})

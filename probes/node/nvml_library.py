@@ -5,15 +5,14 @@ is no error. Handles are keyed by PCI address, because indices slide down when a
 a GPU does not support is asked once per session. Return codes: nvml.h, API 13.
 """
 
-import ctypes
-
 from probes.node.context import Stuck
+from probes.node.nvml_places import load
 from probes.node.pci import nvidia_gpus, short_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import ModuleType
-    from typing import Any, Callable, Dict, List, Optional, Tuple, Union
+    from typing import Any, Callable, Dict, List, Optional, Set, Tuple, Union
 
     from probes.node.context import Context
 
@@ -21,6 +20,7 @@ if TYPE_CHECKING:
     Field = Tuple[int, int]
 
 NOT_SUPPORTED = 3
+NO_PERMISSION = 4
 LIBRARY_NOT_FOUND = 12
 FUNCTION_NOT_FOUND = 13
 GPU_IS_LOST = 15
@@ -32,7 +32,7 @@ TIMEOUT = 10
 UNSUPPORTED = frozenset((NOT_SUPPORTED, FUNCTION_NOT_FOUND, ARGUMENT_VERSION_MISMATCH))
 """A feature this product or driver does not have: absent, not an error, not asked again."""
 
-SOFT = UNSUPPORTED | frozenset((4, 6, 21))
+SOFT = UNSUPPORTED | frozenset((NO_PERMISSION, 6, 21))
 """No permission, not found, no data: an absent value, no fault of the GPU."""
 
 FIELD_SOFT = SOFT | frozenset((2,))
@@ -113,6 +113,9 @@ class Library:
         self._addresses: "Dict[int, str]" = {}
         self._booked: "Dict[int, str]" = {}
         """Under which device a look-up is booked: must not change while an earlier one hangs."""
+        self.before_shut: "Dict[str, Callable[[], None]]" = {}
+        """By probe, called before NVML ends: who holds memory of the library gives it back."""
+        self._slowest: "Dict[str, Tuple[float, str]]" = {}
 
     # ------------------------------------------------------------------ calls
 
@@ -136,7 +139,24 @@ class Library:
         if function is None:
             raise Failed(FUNCTION_NOT_FOUND, shown)
         with self.ctx.busy(shown, device):
-            return _translated(self.pynvml, function, args, shown)
+            began = self.ctx.mono()
+            try:
+                return _translated(self.pynvml, function, args, shown)
+            finally:
+                self._timed(device, self.ctx.mono() - began, shown)
+
+    def _timed(self, device: "str", seconds: "float", shown: "str") -> "None":
+        before = self._slowest.get(device)
+        if before is None or seconds > before[0]:
+            self._slowest[device] = (seconds, shown)
+
+    def take_slowest(self, device: "str") -> "Optional[Tuple[float, str]]":
+        """The longest call on a device since the last time this was asked: seconds and C name."""
+        return self._slowest.pop(device, None)
+
+    def unbooked(self, name: "str", *args: "Any") -> "Any":
+        """A call while NVML is closed to all others (`before_shut`). Raises Failed."""
+        return _translated(self.pynvml, getattr(self.pynvml, name), args, name)
 
     def start(self) -> "None":
         """Initialise NVML once; raises Failed. After a failure the next try is RENEW_S later."""
@@ -165,6 +185,8 @@ class Library:
 
         For Context.close_nvml only: no call may be in flight.
         """
+        for release in self.before_shut.values() if self._ready else ():
+            release()
         self._gpus, self._ready, self._init_failure = None, False, None
         self.unsupported, self.constants = {}, {}
         for _ in range(INITS_MOST if self._pynvml is not None else 0):
@@ -190,6 +212,10 @@ class Library:
                 raise
             self._renew_at = self.ctx.mono() + RENEW_S
         return self._gpus
+
+    def listed(self) -> "Set[str]":
+        """The devices of the latest list, without asking for a new one."""
+        return {gpu.key for gpu in self._gpus or ()}
 
     def _enumerate(self) -> "List[Gpu]":
         gpus = [self._look_up(index) for index in range(self.call("nvmlDeviceGetCount"))]
@@ -251,7 +277,7 @@ def _eliminate(gpus: "List[Gpu]", on_bus: "List[str]") -> "None":
 def _binding(ctx: "Context") -> "ModuleType":
     """Only where the library loads: compiling the binding's source costs 60 ms and 10 MB."""
     try:
-        ctypes.CDLL("libnvidia-ml.so.1")
+        load(ctx)
     except OSError as error:
         raise Failed(LIBRARY_NOT_FOUND, "nvmlInitWithFlags") from error
     try:
@@ -272,3 +298,7 @@ def _translated(
         raise Failed(int(error.value), shown) from error
     except (UnicodeDecodeError, AttributeError, TypeError, ValueError) as error:
         raise Failed(ARGUMENT_VERSION_MISMATCH, shown) from error
+    except Exception as error:  # the binding's own, which is no NVMLError: an old library
+        if type(error).__name__ != "NVMLLibraryMismatchError":
+            raise
+        raise Failed(FUNCTION_NOT_FOUND, shown) from error

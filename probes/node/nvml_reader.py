@@ -4,6 +4,7 @@ from probes.node.context import Stuck
 from probes.node.nvml_library import (
     FIELD_SOFT,
     FINAL,
+    NO_PERMISSION,
     SEVERITY,
     SOFT,
     UNSUPPORTED,
@@ -33,6 +34,10 @@ class Reader:
         self._library = library
         self._failure = gpu.failure
         self._over = gpu.handle is None
+        self.rc = 0
+        """Return code of the last question that was asked; 0 when it was answered."""
+        self.refused = ""
+        """The first call that this login may not make."""
         self._unsupported = library.unsupported.setdefault(gpu.key, set())
 
     @property
@@ -49,11 +54,24 @@ class Reader:
         `soft` are the return codes that are no fault of the GPU.
         """
         question = (name,) + args if key is None else (name, key)
+        return self._ask(question, soft, name, (self.gpu.handle,) + args)
+
+    def ask_library(self, name: "str", *args: "Any", key: "Any") -> "Any":
+        """As ask, of a call that takes no handle but is about this GPU (samples it made)."""
+        return self._ask((name, key), SOFT, name, args)
+
+    def _ask(
+        self, question: "Any", soft: "frozenset[int]", name: "str", args: "Tuple[Any, ...]"
+    ) -> "Any":
         if self._over or question in self._unsupported:
             return None
+        self.rc = 0
         try:
-            return self._library.call(name, self.gpu.handle, *args, device=self.gpu.key)
+            return self._library.call(name, *args, device=self.gpu.key)
         except Failed as failure:
+            self.rc = failure.rc
+            if failure.rc == NO_PERMISSION:
+                self.refused = self.refused or failure.call
             if failure.rc in UNSUPPORTED or failure.rc in soft - SOFT:
                 self._unsupported.add(question)
             self._note(failure, soft)
@@ -68,6 +86,18 @@ class Reader:
             if known is not None:
                 self._library.constants[question] = known
         return known
+
+    def constant(self, name: "str") -> "Any":
+        """What `remember` kept of this GPU in this session, or None."""
+        return self._library.constants.get((self.gpu.key, "constant", name))
+
+    def remember(self, name: "str", value: "Any") -> "None":
+        """Keep what cannot change in a session."""
+        self._library.constants[self.gpu.key, "constant", name] = value
+
+    def slowest(self) -> "Optional[Tuple[float, str]]":
+        """The longest call on this GPU since the last time this was asked, by any probe."""
+        return self._library.take_slowest(self.gpu.key)
 
     def fields(self, wanted: "Iterable[Field]") -> "Dict[Field, Number]":
         """Field values (id, scope) in one call; what is not readable is not in the answer."""
@@ -87,7 +117,7 @@ class Reader:
         if rc == 0:
             return _number(value)
         if rc in FIELD_SOFT:
-            if rc in UNSUPPORTED:
+            if rc not in SOFT or rc in UNSUPPORTED:
                 self._unsupported.add(field)
         else:
             self._note(Failed(rc, "nvmlDeviceGetFieldValues[%d]" % field[0]), FIELD_SOFT)
@@ -99,6 +129,10 @@ class Reader:
         if self._library.constants.get(question, mode) != mode:
             self._unsupported.clear()
         self._library.constants[question] = mode
+
+    def mode(self, name: "str") -> "Any":
+        """What `mode_is` was told last, by whichever probe; None before."""
+        return self._library.constants.get((self.gpu.key, "mode", name))
 
     def put(self, **values: "Any") -> "None":
         """Add metrics; None is left out."""

@@ -18,7 +18,7 @@ from tests.probes_node.test_nvml_cases import load
 LOST = "nvml-one-lost-of-eight"
 RENUMBERED = "nvml-renumber-after-loss"
 FABRIC = "nvml-fabric-in-progress"
-PROBES = {"nvml": "gpu", "inventory": "inventory", "nvlink": "nvlink"}
+PROBES = {"nvml": "gpu", "inventory": "inventory", "nvlink": "nvlink", "fabric": "fabric"}
 Answers = dict[str, dict[str, Any]]
 
 

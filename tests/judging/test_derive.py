@@ -9,8 +9,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from probes.derive import PMA_BITS, TRAFFIC, WRAPPING, Rates, rates
+from inventory.node import Node
+from probes.derive import (
+    BUCKET_S,
+    HOUR_S,
+    PMA_BITS,
+    SLOW,
+    TRAFFIC,
+    WRAPPING,
+    Hour,
+    Rates,
+    rates,
+    slow_growth,
+)
 from probes.event import Sample, Scalar
+from probes.facts import NodeFacts
 
 COUNTS = st.integers(min_value=0, max_value=2**48)
 SECONDS = st.floats(min_value=0.5, max_value=3600, allow_nan=False)
@@ -41,7 +54,7 @@ def test_no_time_no_rate(after: float) -> None:
 
 
 def test_a_probe_that_counts_nothing_has_no_rates() -> None:
-    for probe in ("host", "inventory", "hello", "job", "made_up"):
+    for probe in ("inventory", "hello", "job", "made_up"):
         assert rates(sample(probe, 1.0, load1=5), sample(probe, 2.0, load1=3)) is None
 
 
@@ -158,3 +171,96 @@ def test_what_is_no_count_is_left_out(bad: Scalar) -> None:
 
 def test_what_is_missing_on_one_side_has_no_delta() -> None:
     assert step("infiniband", {"symbol_error": 3}, {"link_downed": 0}).deltas == {}
+
+
+# --- an hour of rare counters
+
+STEPS = st.lists(
+    st.tuples(st.floats(min_value=1.0, max_value=600.0), st.integers(min_value=0, max_value=50)),
+    min_size=1, max_size=200,
+)  # fmt: skip
+"""(seconds since the last answer, growth)"""
+
+
+def hour_of(steps: list[tuple[float, int]], name: str = "symbol_error") -> tuple[Hour, float]:
+    hour, clock = Hour(), 1000.0
+    for seconds, growth in steps:
+        clock += seconds
+        hour.add(Rates(elapsed_s=seconds, deltas={name: float(growth)}), clock)
+    return hour, clock
+
+
+@given(STEPS)
+def test_an_hour_is_what_grew_in_it_to_a_minute(steps: list[tuple[float, int]]) -> None:
+    hour, clock = hour_of(steps)
+    times = list(itertools.accumulate((s for s, _ in steps), initial=1000.0))[1:]
+    at_least = sum(g for (_, g), t in zip(steps, times, strict=True) if clock - t < HOUR_S)
+    at_most = sum(
+        g for (_, g), t in zip(steps, times, strict=True) if clock - t <= HOUR_S + BUCKET_S
+    )
+    assert at_least <= hour.grown("symbol_error", clock) <= at_most
+
+
+@given(STEPS)
+def test_an_hour_is_bounded_and_forgets(steps: list[tuple[float, int]]) -> None:
+    hour, clock = hour_of(steps)
+    assert len(hour) <= HOUR_S / BUCKET_S + 2
+    assert hour.grown("symbol_error", clock + HOUR_S + BUCKET_S) == 0
+    assert hour.grown("link_downed", clock) == 0
+
+
+@given(st.permutations([("symbol_error", 3), ("link_downed", 1), ("carrier_changes", 2)] * 3))
+def test_the_order_of_counters_does_not_matter(order: list[tuple[str, int]]) -> None:
+    hour = Hour()
+    for number, (name, growth) in enumerate(order):
+        step = Rates(elapsed_s=15.0, deltas={name: float(growth)})
+        hour.add(step, 1000.0 + 15.0 * number)
+    assert [hour.grown(n, 1200.0) for n in ("symbol_error", "link_downed", "carrier_changes")] == [
+        9, 3, 6,
+    ]  # fmt: skip
+
+
+@given(st.floats(min_value=HOUR_S, max_value=1e6), st.integers(min_value=1, max_value=10**6))
+def test_of_a_gap_an_hours_share_counts(seconds: float, growth: int) -> None:
+    hour, clock = hour_of([(seconds, growth)])
+    assert hour.grown("symbol_error", clock) == pytest.approx(growth * HOUR_S / seconds)
+
+
+def test_what_a_reset_counter_shows_is_not_new() -> None:
+    hour = Hour()
+    found = step("infiniband", {"symbol_error": 900}, {"symbol_error": 300})
+    assert slow_growth(found)
+    hour.add(found, 1010.0)
+    assert len(hour) == 0
+
+
+def test_a_clock_that_jumps_back_forgets_what_lies_ahead() -> None:
+    hour, clock = hour_of([(15.0, 40)])
+    assert hour.grown("symbol_error", clock - 600.0) == 0
+
+
+def test_nothing_that_stands_still_is_kept() -> None:
+    still: dict[str, Scalar] = dict.fromkeys(SLOW, 7)
+    assert not slow_growth(step("infiniband", still, still))
+
+
+@given(st.lists(st.sampled_from(["infiniband", "ethtool"]), min_size=2, max_size=12))
+def test_probes_may_answer_in_any_order(order: list[str]) -> None:
+    """Each probe's rates are its own, whatever came between two of its answers."""
+    facts = NodeFacts(Node(name="n"))
+    totals = {"infiniband": 0, "ethtool": 0}
+    names = {"infiniband": "symbol_error", "ethtool": "link_down_events_phy"}
+    for number, probe in enumerate(order):
+        totals[probe] += 2
+        facts.apply(sample(probe, 100.0 + number, **{names[probe]: totals[probe]}))
+    for probe, name in names.items():
+        seen = facts.hours.get((probe, "mlx5_0/1"))
+        grown = 0.0 if seen is None else seen.grown(name, 200.0)
+        assert grown == max(0, 2 * (order.count(probe) - 1))
+
+
+def test_undeclared_numbers_of_a_driver_are_counters_and_its_percentages_are_not() -> None:
+    found = step("ethtool", {"rx_discards_phy": 1, "outbound_pci_stalled_wr": 60, "driver": "x"},
+                 {"rx_discards_phy": 4, "outbound_pci_stalled_wr": 20, "driver": "x"})  # fmt: skip
+    assert found.deltas == {"rx_discards_phy": 3.0}
+    assert not found.reset

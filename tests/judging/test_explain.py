@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from console.diagnose.detect import paper_rules
 from inventory.errors import UsageError
 from probes.checks import RULES, nvml_codes
 from probes.checks.explain import WIDTH, explain
@@ -130,7 +131,7 @@ def test_legend_explains_every_tag_of_every_page() -> None:
 
 
 def test_every_source_is_cited_somewhere() -> None:
-    said = [f"{rule.source} {rule.others}" for rule in RULES]
+    said = [f"{rule.source} {rule.others}" for rule in (*RULES, *paper_rules())]
     said += [limit.source for limit in PACKAGED.limits.values()]
     said += [product.source for product in PACKAGED.products.values()]
     for table in (PACKAGED.xids, PACKAGED.sxids):

@@ -29,6 +29,7 @@ EXTRA = {
     "gpu": ("nvml_rc", "nvml_call"),
     "nvlink": ("link_up", "linkX_up", "link7_mbps", "link7_up", "link0_crc", "link99999_up"),
     "infiniband": ("link_downed", "symbol_error", "roce_slow_restart", "pci"),
+    "ethtool": ("tx_prio3_pause_duration", "rx_discards_phy", "link_down_events_phy"),
     "hello": ("wall_skew_s", "boot_id", "missing.kernel_log"),
     "nccl": ("wrong", "busbw_max_gb_s", "ranks", "rc", "ok", "error", "engine"),
     "kernel_log": ("mono", "text", "prio"),

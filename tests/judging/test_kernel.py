@@ -137,10 +137,10 @@ def test_a_server_that_is_still_away_is_critical_and_a_restored_one_is_not() -> 
          "nvme1n1"),
         ("EXT4-fs error (device sda2): ext4_find_entry:1455: inode #2", "storage.filesystem",
          Severity.WARN, "sda2"),
-        ("EXT4-fs (sda2): Remounting filesystem read-only", "storage.filesystem", Severity.WARN,
-         "sda2"),
+        ("EXT4-fs (sda2): Remounting filesystem read-only", "storage.filesystem",
+         Severity.CRITICAL, "sda2"),
         ("XFS (nvme0n1p1): Filesystem has been shut down due to log error", "storage.filesystem",
-         Severity.WARN, "nvme0n1p1"),
+         Severity.CRITICAL, "nvme0n1p1"),
     ],
 )  # fmt: skip
 def test_what_the_host_says(text: str, rule: str, severity: Severity, said: str) -> None:

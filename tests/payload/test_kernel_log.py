@@ -149,7 +149,8 @@ def test_programs_are_read_when_the_device_may_not_be(
     more = tmp_path / "more"
     os.mkfifo(more)
     program.write_text(
-        f"#!/bin/sh\necho \"{printed}\"\ncase \" $* \" in *' -w '*|*' -f '*) cat '{more}';; esac\n"
+        "#!/bin/sh\ncase \" $* \" in *' -1 '*) exit;; esac\n"
+        f"echo \"{printed}\"\ncase \" $* \" in *' -w '*|*' -f '*) cat '{more}';; esac\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -177,7 +178,8 @@ def hanging_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A journalctl that prints what the file "say" holds and then hangs; its pid is in "pid"."""
     program = tmp_path / "journalctl"
     program.write_text(
-        f"#!/bin/sh\necho $$ > {tmp_path}/pid\ncat {tmp_path}/say 2>/dev/null\nexec sleep 600\n"
+        "#!/bin/sh\ncase \" $* \" in *' -1 '*) exit;; esac\n"
+        f"echo $$ > {tmp_path}/pid\ncat {tmp_path}/say 2>/dev/null\nexec sleep 600\n"
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
@@ -200,3 +202,70 @@ def test_a_journal_that_hangs_half_way_is_not_read_although_its_lines_count(
     assert devices[""]["readable"] is False
     assert rows == [{"mono": 9103.456789, "text": XID, "src": "journal"}]
     assert gone(int((hanging_journal / "pid").read_text()))
+
+
+def line(text: str, mono: float = 1.0) -> kernel_readers.Line:
+    return kernel_readers.Line(mono, 4, text)
+
+
+def test_a_flood_of_one_family_leaves_room_for_the_others() -> None:
+    recent = kernel_log.Recent()
+    recent.add(line(XID, 1.0))
+    recent.add(line("watchdog: Watchdog detected hard LOCKUP on cpu 12", 2.0))
+    for number in range(5000):
+        recent.add(line("nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected", 3.0 + number))
+    recent.add(line("nothing of interest", 9000.0))
+    rows = recent.take("kmsg")
+    assert len(rows) == kernel_log.RECENT
+    assert [row["text"] for row in rows[:2]] == [
+        XID, "watchdog: Watchdog detected hard LOCKUP on cpu 12",
+    ]  # fmt: skip
+    order = [float(str(row["mono"])) for row in rows]
+    assert order == sorted(order)
+    assert recent.cut == 5002 - kernel_log.RECENT
+
+
+@pytest.fixture
+def journal_of_two_boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A journalctl that tells one thing of this boot and another of the boot before it."""
+    program = tmp_path / "journalctl"
+    program.write_text(
+        "#!/bin/sh\ncase \" $* \" in *' -1 '*)\n"
+        f'echo "[812345.000001] gpu-a01 kernel: {XID}"\n'
+        "echo '[812346.000001] gpu-a01 kernel: usb 1-1: nothing'; exit;; esac\n"
+        "echo '[   12.000001] gpu-a01 kernel: NVRM: loading'\n"
+    )
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    return tmp_path
+
+
+def test_the_end_of_the_boot_before_is_told_once_and_as_such(journal_of_two_boots: Path) -> None:
+    ctx = Context("/")
+    ctx.memory(kernel_log.NAME)["source"] = "journal"
+    rows = kernel_log.collect(ctx)[1]
+    assert rows == [
+        {"mono": 812345.000001, "text": XID, "src": "journal", "boot": -1},
+        {"mono": 12.000001, "text": "NVRM: loading", "src": "journal"},
+    ]
+    assert [row.get("boot") for row in kernel_log.collect(ctx)[1]] == [None]
+
+
+def test_the_journal_of_this_machine_says_nothing_about_another_root(
+    journal_of_two_boots: Path, kmsg: Path, tmp_path: Path
+) -> None:
+    assert [row.get("boot") for row in kernel_log.collect(Context(str(tmp_path)))[1]] == [None]
+
+
+def test_names_of_crash_dumps_are_told_and_a_closed_folder_is_absent(
+    kmsg: Path, tmp_path: Path
+) -> None:
+    ctx = Context(str(tmp_path))
+    assert "crash_dumps" not in kernel_log.collect(ctx)[0][""]
+    pstore = tmp_path / "sys" / "fs" / "pstore"
+    pstore.mkdir(parents=True)
+    assert kernel_log.collect(ctx)[0][""]["crash_dumps"] == 0
+    for name in ("dmesg-efi-1", "dmesg-efi-2", "console-ramoops-0"):
+        (pstore / name).write_text("")
+    values = kernel_log.collect(ctx)[0][""]
+    assert (values["crash_dumps"], values["crash_dump"]) == (2, "dmesg-efi-2")

@@ -15,7 +15,7 @@ SHIM = REPOSITORY / "console" / "demo" / "nvml" / "shim.py"
 DATA = Path(__file__).parents[1] / "data" / "cases"
 
 DRIVER = r"""
-import ctypes, importlib, importlib.util, json, sys, threading
+import ctypes, importlib, importlib.util, json, sys, threading, time
 repository, binding, root, deadline_s = sys.argv[1:5]
 sys.path.insert(0, repository)
 spec = importlib.util.spec_from_file_location("pynvml", binding)
@@ -77,6 +77,15 @@ for line in sys.stdin:
         while ctx.stuck():
             pause.wait(0.01)
         answer = {}
+    elif order["op"] == "advance":
+        ahead_s = ctx.clock() - time.monotonic() + order["seconds"]
+        ctx.clock = lambda ahead_s=ahead_s: time.monotonic() + ahead_s
+        answer = {}
+    elif order["op"] == "nvml":
+        (ctx.open_nvml if order["open"] else ctx.close_nvml)()
+        answer = {}
+    elif order["op"] == "samples":
+        answer = len(pynvml.nvmlLib._samples.taken)
     elif order["op"] == "python":
         answer = {"version": list(sys.version_info[:2]), "isolated": sys.flags.isolated,
                   "no_site": sys.flags.no_site, "argv": sys.argv, "name": __name__,
@@ -156,6 +165,10 @@ class Session:
         """Rows of one probe's answer."""
         found: list[dict[str, Any]] = self.ask(op="collect", probe=probe)["rows"]
         return found
+
+    def advance(self, seconds: float) -> None:
+        """The node's clock jumps ahead."""
+        self.ask(op="advance", seconds=seconds)
 
     def call(self, name: str, gpu: int | None = None, *args: Any) -> Any:
         """What the binding's function gives: a plain value, or {"rc": n}."""

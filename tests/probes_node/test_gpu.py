@@ -8,7 +8,7 @@ from console.demo import sysfs
 from tests.probes_node.rig import Machine
 
 BUS = [f"0000:{bus}:00.0" for bus in ("1b", "43", "52", "61", "9d", "c3", "d1", "df")]
-PROBES = ("nvml", "ecc", "pcie", "nvlink", "inventory")
+PROBES = ("nvml", "gpm", "ecc", "pcie", "nvlink", "nvlink_ends", "fabric", "inventory")
 
 
 def test_healthy_node(each_machine: Machine) -> None:
@@ -28,7 +28,7 @@ def test_healthy_node(each_machine: Machine) -> None:
     assert found["pcie"]["0000:1b:00.0"]["aer_correctable"] == 0
     assert found["nvlink"]["0000:1b:00.0"]["links"] == 18
     assert found["nvlink"]["0000:1b:00.0"]["link17_mbps"] == 26562
-    assert found["nvlink"]["0000:1b:00.0"]["fabric_state"] == 3
+    assert found["fabric"]["0000:1b:00.0"]["fabric_state"] == 3
     assert found["inventory"]["0000:1b:00.0"]["pci_device_id"] == "2330"
     assert found["inventory"]["0000:1b:00.0"]["pci_subsystem_id"] == "16c110de"
     node = found["inventory"][""]
@@ -218,13 +218,13 @@ def test_old_driver_without_the_new_symbols(each_machine: Machine) -> None:
     each_machine.gpu(0, reasons=0x20, temp=80)
     with each_machine.session() as session:
         gpu = session.collect("nvml")[BUS[0]]
-        nvlink = session.collect("nvlink")[BUS[0]]
+        fabric = session.collect("fabric")[BUS[0]]
     assert gpu["reasons"] == 0x20
     assert gpu["mem_used_bytes"] == (70000 + 500) << 20
     assert gpu["thermal_margin_c"] == 7
-    assert "fabric_state" not in nvlink
+    assert fabric["fabric_state"] == 3  # by the oldest call
     assert "nvml_rc" not in gpu
-    assert "nvml_rc" not in nvlink
+    assert "nvml_rc" not in fabric
 
 
 def test_driver_without_field_values(each_machine: Machine) -> None:
@@ -371,7 +371,7 @@ def test_counting_the_bus(machine: Machine) -> None:
     assert sorted(rows) == BUS
     assert rows[BUS[4]] == {
         "pci": BUS[4], "device_id": "2330", "in_nvml": False, "config_ok": False,
-        "driver": "nvidia",
+        "driver": "nvidia", "slot": "GPU5",
     }  # fmt: skip
     assert rows[BUS[0]]["config_ok"] is True
     assert rows[BUS[7]]["driver"] == "vfio-pci"

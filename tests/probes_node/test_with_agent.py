@@ -14,7 +14,7 @@ from probes.catalog import PROBES
 from tests.payload.rig import AgentProcess, config, kind, sample
 from tests.probes_node.rig import SHIM, Machine
 
-NAMES = ("gpu", "ecc", "pcie", "nvlink", "infiniband", "inventory")
+NAMES = ("gpu", "gpm", "ecc", "pcie", "nvlink", "infiniband", "inventory", "processes")
 
 
 def shimmed(machine: Machine) -> str:
@@ -32,7 +32,7 @@ def test_one_pass(each_machine: Machine) -> None:
     with AgentProcess(settings, python=shimmed(each_machine)) as agent:
         frames = agent.collect(lambda found: any(f["k"] == "end" for f in found))
         assert agent.finish() == 0
-    for probe, devices in zip(NAMES, (8, 8, 8, 8, 9, 9), strict=True):
+    for probe, devices in zip(NAMES, (8, 8, 8, 8, 8, 9, 9, 9), strict=True):
         answers = [f for f in frames if f["k"] == "s" and f["p"] == probe]
         assert len(answers) == (2 if PROBES[probe].counters else 1), probe
         assert {len(answer["d"]) for answer in answers} == {devices}, probe

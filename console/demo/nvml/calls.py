@@ -4,7 +4,9 @@ Every function takes (GPU or raw state, arguments after the handle) and returns 
 Signatures, structures and value types: nvml.h, API 13, as NVIDIA's binding declares them.
 """
 
+from . import gpm, identity
 from .fields import get_field_values
+from .links import DEVICE as LINK_CALLS
 from .shapes import (
     ARGUMENT_VERSION_MISMATCH,
     INSUFFICIENT_SIZE,
@@ -14,7 +16,6 @@ from .shapes import (
     item,
     number,
     out,
-    pair,
     text,
     whole_gpu_only,
 )
@@ -29,11 +30,12 @@ if TYPE_CHECKING:
     Call = Callable[..., int]
 
 MIB = 1 << 20
+IDLE_MIB = 4
+"""In use on an idle GPU with persistence mode on, reserve aside."""
 NO_INSTANCE = 0xFFFFFFFF
 CLOCK_MEM = 2
 MAX_VALUE = {4: 0xFFFFFFFF, 8: 0xFFFFFFFFFFFFFFFF}
 
-FABRIC_VERSIONS = (0x02000024, 0x03000028)
 MEMORY_V2 = 0x02000028
 MARGIN_V1 = 0x01000008
 TEMPERATURE_V1 = 0x0100000C
@@ -53,6 +55,8 @@ def _utilisation(gpu: "Gpu", argument: "Any") -> "int":
 def _memory(gpu: "Gpu") -> "Optional[List[int]]":
     """Total, used and reserved bytes; None when not supported."""
     sizes = [gpu.get(key) for key in ("mem_total_mib", "mem_used_mib", "mem_reserved_mib")]
+    if "mem_used_mib" not in gpu.entry and gpu.get("util") == 0:
+        sizes[1] = IDLE_MIB  # nobody who computes nothing has most of the memory
     return None if None in sizes else [int(size * MIB) for size in sizes]
 
 
@@ -156,36 +160,22 @@ def _link_errors(gpu: "Gpu", link: "Any", counter: "Any", argument: "Any") -> "i
     return NOT_SUPPORTED if key is None else _link(key)(gpu, link, argument)
 
 
-def _fabric(gpu: "Gpu", argument: "Any") -> "int":
-    info, fabric = out(argument), gpu.get("fabric")
-    if getattr(info, "version", FABRIC_VERSIONS[0]) not in FABRIC_VERSIONS:
-        return ARGUMENT_VERSION_MISMATCH
-    if fabric is None:
-        return NOT_SUPPORTED
-    info.state, info.status = int(fabric[0]), int(fabric[1])
-    if len(fabric) > 2 and hasattr(info, "healthMask"):
-        info.healthMask = int(fabric[2])
-    return SUCCESS
+def _listed(key: "str") -> "Call":
+    def call(gpu: "Gpu", count: "Any", array: "Any") -> "int":
+        found = gpu.get(key)
+        if found is None:
+            return NOT_SUPPORTED
+        room, out(count).value = out(count).value, len(found)
+        if len(found) > (room if array is not None else 0):
+            return INSUFFICIENT_SIZE
+        for place, (pid, mib) in enumerate(found):
+            process = array[place]
+            process.pid = int(pid)
+            process.usedGpuMemory = MAX_VALUE[8] if mib is None else int(mib * MIB)
+            process.gpuInstanceId = process.computeInstanceId = NO_INSTANCE
+        return SUCCESS
 
-
-def _processes(gpu: "Gpu", count: "Any", array: "Any") -> "int":
-    found = gpu.get("procs")
-    if found is None:
-        return NOT_SUPPORTED
-    room, out(count).value = out(count).value, len(found)
-    if len(found) > (room if array is not None else 0):
-        return INSUFFICIENT_SIZE
-    for place, (pid, mib) in enumerate(found):
-        process = array[place]
-        process.pid = int(pid)
-        process.usedGpuMemory = MAX_VALUE[8] if mib is None else int(mib * MIB)
-        process.gpuInstanceId = process.computeInstanceId = NO_INSTANCE
-    return SUCCESS
-
-
-def _no_processes(gpu: "Gpu", count: "Any", array: "Any") -> "int":
-    out(count).value = 0
-    return SUCCESS
+    return call
 
 
 def _count(raw: "Raw", argument: "Any") -> "int":
@@ -206,6 +196,7 @@ SYSTEM: "Dict[str, Call]" = {
     "nvmlSystemGetCudaDriverVersion_v2": _cuda,
 }
 """Calls about the node."""
+SYSTEM.update(identity.SYSTEM)
 
 DEVICE: "Dict[str, Call]" = {
     "nvmlDeviceGetName": text(lambda gpu: gpu.get("name")),
@@ -225,15 +216,12 @@ DEVICE: "Dict[str, Call]" = {
     "nvmlDeviceGetPowerUsage": number("power_w", 1000),
     "nvmlDeviceGetEnforcedPowerLimit": number("power_limit_w", 1000),
     "nvmlDeviceGetPowerManagementLimit": number("power_limit_w", 1000),
-    "nvmlDeviceGetPowerManagementDefaultLimit": number("power_limit_w", 1000),
     "nvmlDeviceGetClockInfo": _clock("sm_mhz", "mem_mhz"),
     "nvmlDeviceGetMaxClockInfo": _clock("sm_max_mhz", "mem_max_mhz"),
     "nvmlDeviceGetPerformanceState": number("pstate"),
     "nvmlDeviceGetCurrentClocksEventReasons": number("reasons"),
     "nvmlDeviceGetCurrentClocksThrottleReasons": number("reasons"),
     "nvmlDeviceGetPersistenceMode": number("persistence"),
-    "nvmlDeviceGetMigMode": pair("mig"),
-    "nvmlDeviceGetEccMode": pair("ecc"),
     "nvmlDeviceGetTotalEccErrors": _ecc_total,
     "nvmlDeviceGetRemappedRows": whole_gpu_only(_remapped),
     "nvmlDeviceGetCurrPcieLinkGeneration": item("pcie", 0),
@@ -243,15 +231,16 @@ DEVICE: "Dict[str, Call]" = {
     "nvmlDeviceGetPcieReplayCounter": number("pcie_replays"),
     "nvmlDeviceGetNvLinkState": whole_gpu_only(_link("up")),
     "nvmlDeviceGetNvLinkErrorCounter": whole_gpu_only(_link_errors),
-    "nvmlDeviceGetGpuFabricInfo": _fabric,
-    "nvmlDeviceGetGpuFabricInfoV": _fabric,
-    "nvmlDeviceGetComputeRunningProcesses_v3": _processes,
-    "nvmlDeviceGetComputeRunningProcesses_v2": _processes,
-    "nvmlDeviceGetGraphicsRunningProcesses_v3": _no_processes,
-    "nvmlDeviceGetMPSComputeRunningProcesses_v3": _no_processes,
+    "nvmlDeviceGetComputeRunningProcesses_v3": _listed("procs"),
+    "nvmlDeviceGetComputeRunningProcesses_v2": _listed("procs"),
+    "nvmlDeviceGetGraphicsRunningProcesses_v3": _listed("graphics_procs"),
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3": _listed("mps_procs"),
+    "nvmlGpmQueryDeviceSupport": gpm.support,
     "nvmlDeviceGetFieldValues": get_field_values,
 }
 """Calls about a GPU, after the handle."""
+DEVICE.update(identity.DEVICE)
+DEVICE.update(LINK_CALLS)
 
 IDENTITY = frozenset((
     "nvmlDeviceGetPciInfo_v3",

@@ -6,6 +6,9 @@ Ids and their types: nvml.h, NVML_FI_DEV_*. What is neither known here nor named
 
 import time
 
+from .identity import energy_mj
+from .links import hidden, links_field
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -27,7 +30,7 @@ TIMES = (74, 75, 76, 77, 78, 79, 269, 270, 271)
 LIMITS = {193: -5, 194: -2, 195: 0, 196: 0}
 """T.Limit offsets of an H100: shutdown, slowdown, memory, operating."""
 
-UINTS = frozenset((1, 82, 90, 91, 94, 142, 143, 144, 145, 164, 165, 185, 186, 190, 230))
+UINTS = frozenset((1, 82, 90, 91, 94, 142, 143, 144, 145, 164, 165, 185, 186, 189, 190, 230))
 
 
 def get_field_values(gpu: "Gpu", count: "Any", values: "Any") -> "int":
@@ -66,6 +69,8 @@ def _kind(number: "int", value: "Any") -> "int":
 
 def _known(gpu: "Gpu", number: "int", scope: "int") -> "Any":
     """The value of a field that follows from the rest of the entry; None: not supported."""
+    if hidden(gpu, number):
+        return None
     if number in ECC:
         return gpu.get(ECC[number]) if gpu.get("ecc") else None
     if number in REMAP:
@@ -77,7 +82,8 @@ def _known(gpu: "Gpu", number: "int", scope: "int") -> "Any":
         return 0
     if number in LIMITS:
         return None if gpu.get("temp_max") is None else LIMITS[number]
-    return _scalar(gpu, number)
+    value = links_field(gpu, number, scope)
+    return _scalar(gpu, number) if value is None else value
 
 
 def _link(gpu: "Gpu", number: "int", scope: "int") -> "Any":
@@ -93,8 +99,12 @@ def _scalar(gpu: "Gpu", number: "int") -> "Any":
     keys = {1: "ecc", 82: "mem_temp", 94: "pcie_replays", 230: "recovery"}
     if number in keys:
         return gpu.get(keys[number])
-    watts = {185: "power_w", 186: "power_w", 190: "power_limit_w"}
+    if number == 83:
+        return energy_mj(gpu)
+    watts = {185: "power_w", 186: "power_instant_w", 189: "power_default_w", 190: "power_limit_w"}
     if number in watts:
         value = gpu.get(watts[number])
+        if value is None and number in (186, 189):
+            value = gpu.get("power_w" if number == 186 else "power_limit_w")
         return None if value is None else value * 1000
     return None

@@ -9,6 +9,7 @@ import ctypes
 import time
 
 from .calls import DEVICE, IDENTITY, SYSTEM
+from .gpm import Samples
 from .state import HANG_STEP_S, State
 
 TYPE_CHECKING = False
@@ -29,6 +30,9 @@ NVML_ERROR_GPU_IS_LOST = 15
 SONAME = "libnvidia-ml.so.1"
 
 INIT = ("nvmlInitWithFlags", "nvmlInit_v2", "nvmlInit")
+SAMPLES = ("nvmlGpmSampleAlloc", "nvmlGpmSampleFree", "nvmlGpmMetricsGet")
+SAMPLE = "nvmlGpmSampleGet"
+"""Calls about the library's own samples, and the one that fills a sample from a GPU."""
 LOOK_UPS: "Dict[str, Callable[[Gpu], Any]]" = {
     "nvmlDeviceGetHandleByIndex_v2": lambda gpu: gpu.index,
     "nvmlDeviceGetHandleByPciBusId_v2": lambda gpu: gpu.pci.lower(),
@@ -85,6 +89,7 @@ class Library:
         """Raises OSError, as dlopen would, when the state says that there is no library."""
         self._state = State(directory)
         self._functions: "Dict[str, Function]" = {}
+        self._samples = Samples()
         self._initialised = 0
         self._name = SONAME
         if self._state.raw().get("library", True) is False:
@@ -114,9 +119,9 @@ class Library:
             return _error_string
         if name in LOOK_UPS:
             return lambda *args: self._look_up(name, *args)
-        if name in SYSTEM:
+        if name in SYSTEM or name in SAMPLES:
             return lambda *args: self._system(name, *args)
-        if name in DEVICE:
+        if name in DEVICE or name == SAMPLE:
             return lambda *args: self._device(name, *args)
         return None
 
@@ -142,7 +147,11 @@ class Library:
         self._wait(lambda: self._state.raw().get("hang", {}).get(name, 0))
         raw = self._state.raw()
         rc = int(raw.get("rc", {}).get(name, NVML_SUCCESS))
-        return rc if rc else SYSTEM[name](raw, *args)
+        if rc or name in SYSTEM:
+            return rc if rc else SYSTEM[name](raw, *args)
+        if name == "nvmlGpmMetricsGet":
+            return self._samples.metrics(self._state, *args)
+        return (self._samples.alloc if name == SAMPLES[0] else self._samples.free)(*args)
 
     # ------------------------------------------------------------------ calls about a GPU
 
@@ -170,7 +179,8 @@ class Library:
         if gpu is None:
             return NVML_ERROR_GPU_IS_LOST
         rc = _rc(gpu, name)
-        return rc if rc else DEVICE[name](gpu, *args)
+        call = self._samples.get if name == SAMPLE else DEVICE[name]
+        return rc if rc else call(gpu, *args)
 
     def _ready(self, name: "str", number: "int") -> "Optional[Gpu]":
         """The GPU behind a handle, after hanging as long as the state says so."""

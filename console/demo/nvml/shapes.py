@@ -49,19 +49,6 @@ def item(key: "str", position: "int") -> "Call":
     return call
 
 
-def pair(key: "str") -> "Call":
-    """Current and pending mode."""
-
-    def call(gpu: "Gpu", current: "Any", pending: "Any") -> "int":
-        value = gpu.get(key)
-        if value is None:
-            return NOT_SUPPORTED
-        out(current).value = out(pending).value = int(value)
-        return SUCCESS
-
-    return call
-
-
 def text(read: "Callable[[Any], Any]") -> "Call":
     """A string into (buffer, length)."""
 

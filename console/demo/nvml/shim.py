@@ -1,8 +1,8 @@
 """`PYTHON shim.py DIR ARGUMENTS...` is `PYTHON ARGUMENTS...` on a node whose NVML is simulated.
 
-ctypes.CDLL("libnvidia-ml.so.1") answers with the library object over DIR/nvml.json; nothing else of
-the interpreter changes. Interpreter options (-I -S -u ...) need a second start, unless the caller
-has given the same ones already and says so:
+ctypes.CDLL("libnvidia-ml.so.1") answers with the library object over DIR/nvml.json, and ethtool's
+ioctl with DIR/ethtool.json; nothing else of the interpreter changes. Interpreter options (-I -S -u
+...) need a second start, unless the caller has given the same ones already and says so:
 `PYTHON -I -S -u shim.py --direct DIR -I -S -u -c CODE`.
 """
 
@@ -41,11 +41,15 @@ def split(words: "List[str]") -> "Tuple[List[str], List[str]]":
 
 
 def patch(directory: "str") -> "None":
-    """Put the simulated library where ctypes would load the real one."""
+    """Put the simulated library and interfaces where ctypes and fcntl would find the real ones."""
     import ctypes
+    import fcntl
+    import importlib
 
     real: "Any" = ctypes.CDLL
     library = _library_class()
+    interfaces: "Any" = importlib.import_module(PACKAGE + ".interfaces")
+    fcntl.ioctl = interfaces.ioctl(directory, fcntl.ioctl)
 
     class CDLL(real):  # type: ignore[misc]
         """The real class, except for one name."""

@@ -6,13 +6,15 @@ without a GPU, gpus [entry]. An entry needs only "pci"; DEFAULTS gives the rest,
 H100. `null` makes the calls behind a key NOT_SUPPORTED. "rc" {C name or "*": nvmlReturn_t} and
 "hang" {C name or "*": seconds} apply to this GPU; "drift" {key: per second since the file's mtime}
 moves numbers: a plain key, "fields.270", or "link.7.replays". "fields" {"270": n, "161.7": n,
-"94": "!3"} are field values by id, by id and scope, or as a return code.
+"94": "!3"} are field values by id, by id and scope, or as a return code. More keys: links.py.
 """
 
 import json
 import os
 import threading
 import time
+
+from . import identity
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -68,6 +70,7 @@ DEFAULTS = {
     "hang": {},
 }
 """One healthy, busy H100 SXM5. Temperatures as in public dumps of a 700 W Hopper."""
+DEFAULTS.update(identity.DEFAULTS)
 
 LINK = {"up": 1, "mbps": None, "crc": 0, "replays": 0, "recoveries": 0}
 """One healthy link; mbps None takes link_mbps."""

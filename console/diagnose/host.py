@@ -1,0 +1,321 @@
+"""What people paste from a host: ps, lspci, uptime, df, mount, free, smartctl, systemctl, sensors.
+
+Each becomes samples of the console's own probes and is judged by its own checks; only what no probe
+reads (the BMC's list, a sensor's limit) has rules here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from msgspec import structs
+
+from console.diagnose import host_disk, host_parts, host_pci, host_ps
+from console.diagnose.host_disk import Disks
+from console.diagnose.host_parts import Parts
+from console.diagnose.host_pci import Bus
+from console.diagnose.host_ps import Processes
+from console.diagnose.offline import Offline
+from console.diagnose.report import Report, drain_advice
+from console.diagnose.text import Text
+from probes.event import Action, Finding, Severity
+from probes.rule import Rule
+
+KIND = "host"
+TITLE = (
+    "ps, lspci, uptime, df, mount, free, smartctl, systemctl, chronyc, sensors, ipmitool, dmidecode"
+)
+STREAMS = False
+
+BLOCKED = Rule(
+    id="host_text.blocked",
+    title="Processes hang in the kernel",
+    severity=Severity.WARN,
+    reads="state D in a process list",
+    cause="a file server, a disk or a driver that does not answer; one look may also catch a "
+    "process that waits for a moment only",
+    action=Action.WATCH,
+    next_step="look again a minute later; ps -eo pid,stat,etimes,wchan:32,comm; check the mounts. "
+    "Signals do not reach such processes",
+    source="GCM: above 300 s",
+    others="GCM after 300 s: error; gpud after 5 checks",
+    example="3301 D rpc_wait_bit_killable python3",
+)
+STALE = Rule(
+    id="host_text.stale",
+    title="The last good reading is old",
+    severity=Severity.WARN,
+    reads="the stamp of the last good sample",
+    cause="the probe hangs, or nobody asks any more",
+    action=Action.WATCH,
+    next_step="treat every value of that node as unknown until it answers again",
+    source="our rule: a stale value is not a current one",
+    others="-",
+    example="last_good=2026-03-03T04:05:06Z now=2026-03-03T05:05:06Z",
+)
+SMART = Rule(
+    id="host_text.smart",
+    title="A disk fails by its own account",
+    severity=Severity.CRITICAL,
+    reads="SMART overall health, smart_status",
+    cause="the disk is worn out or broken",
+    action=Action.DRAIN,
+    next_step="save what is on it, drain, exchange the disk",
+    source="smartctl: overall-health self-assessment; our rule",
+    others="GCM, NHC",
+    example="SMART overall-health self-assessment test result: FAILED!",
+)
+SECTORS = Rule(
+    id="host_text.sectors",
+    title="A disk has bad sectors",
+    severity=Severity.WARN,
+    reads="SMART attributes 5, 187, 188, 197, 198",
+    cause="the surface wears out",
+    action=Action.WATCH,
+    next_step="watch the number; exchange the disk when it grows",
+    source="smartctl attributes; our rule: any is worth a look",
+    others="stackhpc-kayobe",
+    example="197 Current_Pending_Sector 0x0012 100 100 000 Old_age Always - 8",
+)
+HOT = Rule(
+    id="host_text.hot",
+    title="A sensor is at its limit",
+    severity=Severity.WARN,
+    reads="sensors: value against high and crit",
+    cause="airflow, a fan, or a heatsink",
+    action=Action.WATCH,
+    next_step="look at fans and inlet temperature",
+    source="the chip's own limits, lm-sensors; our rule",
+    others="GCM: ipmi-sensors",
+    example="Package id 0: +98.0 C (high = +80.0 C, crit = +100.0 C)",
+)
+BMC = Rule(
+    id="host_text.bmc",
+    title="The BMC reports a part as critical",
+    severity=Severity.WARN,
+    reads="ipmitool sensor, sdr and sel",
+    cause="power supply, fan, memory or a PCIe device",
+    action=Action.WATCH,
+    next_step="look at the part named; ipmitool sel elist for its history",
+    source="IPMI threshold states and event texts; our rule",
+    others="GCM: IPMI",
+    example="PSU2 Status | 0x0 | discrete | 0x08 | cr",
+)
+NARROW = Rule(
+    id="host_text.pcie_width",
+    title="A GPU's PCIe link is narrower than it can be",
+    severity=Severity.WARN,
+    reads="LnkCap and LnkSta of lspci -vv",
+    cause="a slot of fewer lanes, a bad contact, or a riser",
+    action=Action.WATCH,
+    next_step="compare with the other GPUs; reseat the card if only this one is narrow",
+    source="PCIe capability of the card itself; our rule",
+    others="GCM, OCI, SCK: an error",
+    example="LnkCap: Speed 32GT/s, Width x16; LnkSta: Speed 32GT/s, Width x8",
+)
+RULES = (BLOCKED, STALE, SMART, SECTORS, HOT, BMC, NARROW)
+
+_STAMP = re.compile(
+    r"load averages?:|^\d+\.\d\d \d+\.\d\d \d+\.\d\d \d+/\d+ \d+$|last_good=\S+ now="
+)
+
+
+def sniff(head: str) -> int:
+    """By lines that only these tools print."""
+    lines = head.splitlines()
+    first = lines[:400]
+    if any(host_pci.looks_like(line) for line in first):
+        return 90
+    if any(host_ps.head(line) for line in first):
+        return 85
+    if any(_STAMP.search(line) for line in first):
+        return 80
+    if any(host_disk.looks_like(line) or host_parts.looks_like(line) for line in first):
+        return 80
+    if '"smartctl"' in head[:4000]:
+        return 90
+    bare = sum(1 for line in first if host_ps.looks_like(line))
+    filled = sum(1 for line in first if line.strip())
+    return 75 if bare and bare * 3 >= filled * 2 else 0
+
+
+def read(text: Text) -> Report:
+    """Every tool's output in the text, as one node."""
+    lines = [line for _, line in text]
+    node = Offline(text.host)
+    report = Report(kind=KIND)
+    bus, processes = host_pci.read(lines), host_ps.read(lines)
+    disks, parts = host_disk.read(lines), host_parts.read(lines)
+    if '"smartctl"' in "".join(lines[:200]):
+        for value in text.documents():
+            host_disk.smart_json(value, disks)
+    _bus(bus, node, report)
+    _processes(processes, node, report)
+    _disks(disks, node, report)
+    _parts(parts, node, report)
+    evidence = {**disks.lines, **parts.lines}
+    for finding in node.judge():
+        line = evidence.get(finding.device, "")
+        report.findings.append(_told(finding, [line] if line else _lines(finding, bus, processes)))
+    report.measured = bool(report.facts)
+    report.drain = drain_advice(report.findings)
+    report.say = _say(report, processes)
+    return report
+
+
+def _told(finding: Finding, lines: list[str]) -> Finding:
+    kept = [line for line in lines if line not in finding.evidence]
+    return structs.replace(finding, evidence=(*finding.evidence, *kept)[:8])
+
+
+def _lines(finding: Finding, bus: Bus, processes: Processes) -> list[str]:
+    if finding.rule == "host.dstate_nvidia":
+        return [sleeper.line for sleeper in processes.sleepers if sleeper.driver][:6]
+    return [card.line for card in bus.gpus if card.dead or card.long == finding.device][:4]
+
+
+def _bus(bus: Bus, node: Offline, report: Report) -> None:
+    if not bus.gpus and not bus.switches:
+        return
+    report.facts |= host_pci.facts(bus)
+    alive = [card for card in bus.gpus if not card.dead]
+    counted = bus.count_of_driver
+    rows: list[dict[str, Any]] = []
+    for card in bus.gpus:
+        row: dict[str, Any] = {"pci": card.long, "config_ok": not card.dead}
+        if counted is not None and counted == len(alive):
+            row["in_nvml"] = not card.dead
+        rows.append(row)
+    values: dict[str, Any] = {"pci_gpu_count": len(bus.gpus)}
+    if counted is not None:
+        values |= {"gpu_count": counted, "nvml_library": True}
+    elif bus.gpus:
+        report.unknown.append("how many of them the driver can use: nvidia-smi -L tells")
+    node.put("inventory", "", rows=rows, **values)
+    for card in bus.gpus:
+        if card.cap and card.sta and card.sta[1] < card.cap[1] and not card.dead:
+            report.add(NARROW, f"GPU {card.pci}: x{card.sta[1]} of x{card.cap[1]}", card.line,
+                       node=node.facts.node.name, device=card.long, value=card.sta[1])  # fmt: skip
+
+
+def _processes(found: Processes, node: Offline, report: Report) -> None:
+    report.facts |= host_ps.facts(found)
+    values: dict[str, Any] = {}
+    if found.load is not None:
+        values["load1"] = found.load[0]
+    if found.uptime_s is not None:
+        values["uptime_s"] = float(found.uptime_s)
+    stuck = [sleeper for sleeper in found.sleepers if sleeper.driver]
+    if found.listed:
+        values["dstate_nvidia"] = len(stuck)
+    if values:
+        node.put("host", "", **values)
+    others = [sleeper for sleeper in found.sleepers if not sleeper.driver]
+    if others:
+        named = ", ".join(f"{s.comm} ({s.pid})" for s in others[:4])
+        more = f" and {len(others) - 4} more" if len(others) > 4 else ""
+        where = next((s.where for s in others if s.where), "the kernel")
+        hang = "hangs" if len(others) == 1 else "hang"
+        report.add(BLOCKED, f"{named}{more} {hang} in {where}", *(s.line for s in others[:6]),
+                   node=node.facts.node.name, value=len(others))  # fmt: skip
+    if found.stale_s is not None and found.stale_s > 60:
+        report.add(STALE, f"the last good values are {_ago(found.stale_s)} old: stale, not current",
+                   found.stale_line, node=node.facts.node.name, value=found.stale_s)  # fmt: skip
+
+
+def _ago(seconds: int) -> str:
+    for limit, divisor, name in ((120, 1, "s"), (7200, 60, "min"), (172800, 3600, "h")):
+        if seconds < limit:
+            if name == "min" and seconds == 3600:
+                return "one hour"
+            return f"{seconds // divisor} {name}"
+    return f"{seconds // 86400} days"
+
+
+def _disks(found: Disks, node: Offline, report: Report) -> None:
+    if found.places:
+        report.facts["file_systems"] = {
+            place: {k: v for k, v in values.items() if k in ("used_percent", "error", "read_only")}
+            for place, values in list(found.places.items())[:200]
+        }  # fmt: skip
+    for place, values in found.places.items():
+        node.put("storage", place, **values)
+    for disk, values in found.nvme.items():
+        if len(values) > 1:
+            node.put("nvme", disk, **{k: v for k, v in values.items() if v != ""})
+            report.facts.setdefault("disks", {})[disk] = values
+    for disk, line in found.failed.items():
+        report.add(SMART, f"{disk}: SMART says that it fails", line, node=node.facts.node.name,
+                   device=disk, label=disk)  # fmt: skip
+        report.facts.setdefault("disks", {}).setdefault(disk, {})["failed"] = True
+    for disk, lines in found.sectors.items():
+        report.add(SECTORS, f"{disk}: bad sectors", *lines[:5], node=node.facts.node.name,
+                   device=disk, label=disk)  # fmt: skip
+    if found.memory:
+        report.facts |= found.memory
+        before = node.facts.get("host")
+        node.put("host", "", **{**(before.values if before else {}), **found.memory})
+
+
+def _parts(found: Parts, node: Offline, report: Report) -> None:
+    name = node.facts.node.name
+    rows = list(found.services.values())
+    states = {str(r["service"]): r["state"] for r in rows if "state" in r}
+    if states:
+        report.facts["services"] = states
+        told = [row for row in rows if "state" in row]
+        node.put("services", "", rows=told, manager="systemd", sees_processes=False)
+    if found.time:
+        report.facts["time"] = found.time
+        node.put("timesync", "", **found.time)
+    if found.sensors:
+        report.facts["sensors"] = found.sensors
+    for sensor, now, limit, line in found.hot[:20]:
+        report.add(HOT, f"{sensor} at {now:g} C, its limit is {limit:g} C", line, node=name,
+                   device=sensor, value=now)  # fmt: skip
+    for line in found.bmc[:20]:
+        part = line.partition("|")[0].strip()
+        report.add(BMC, f"{part} is critical", line, node=name, device=part, label=part)
+    if found.events:
+        report.add(BMC, f"{len(found.events)} grave events in the BMC's log: "
+                   f"{found.events[-1].split('|')[-1].strip() or found.events[-1]}",
+                   *found.events[-6:], node=name, value=len(found.events))  # fmt: skip
+    report.facts |= host_parts.dimm_facts(found)
+
+
+def _say(report: Report, processes: Processes) -> str:
+    smi = report.facts.get("hung_nvidia_smi")
+    if smi or any(f.rule == "host.dstate_nvidia" for f in report.findings):
+        oldest = report.facts.get("oldest_s")
+        since = f" since about {_ago(oldest)}" if oldest else ""
+        stuck = f"{smi} nvidia-smi processes stuck" if smi else "processes stuck in it"
+        stale = processes.stale_s
+        old = f" Values are {_ago(stale)} old and shown as stale." if stale else ""
+        return f"GPU driver hangs{since}: {stuck}. They cannot be killed: drain, then reboot.{old}"
+    top = [f for f in report.findings if f.severity is report.verdict]
+    if top and report.verdict.rank > Severity.INFO.rank:
+        where = f"{top[0].node}: " if top[0].node else ""
+        return where + "; ".join(f.say for f in top[:4])
+    if not report.facts:
+        return "nothing that this reader knows how to judge"
+    return "nothing out of order in what is shown"
+
+
+def relate(report: Report, others: Sequence[Report]) -> None:
+    """The driver's own list and the kernel's lines complete what lspci shows."""
+    if "lspci_gpus" not in report.facts:
+        return
+    failed = [
+        f.device for other in others for f in other.findings if f.rule == "driver.init_failed"
+    ]
+    if failed:
+        report.facts["init_failed"] = failed
+    dead = report.facts.get("rev_ff") or []
+    if dead:
+        total = report.facts["lspci_gpus"]
+        usable = report.facts.get("nvml_gpus", total - len(dead))
+        init = ", init failed" if failed else ""
+        report.say = (f"GPU {', '.join(dead)} is on the bus list but dead (rev ff{init}): {usable} "
+                      f"of {total} usable. Cold power-cycle, then reseat or RMA.")  # fmt: skip
