@@ -9,7 +9,8 @@ from typing import Any, NoReturn
 
 import click
 
-from console.options import JSON, Number, Request, common, evicting, eviction, with_request
+from console.cli_act import COMMANDS
+from console.options import JSON, Number, Request, common, with_request
 from inventory.errors import ConsoleError, UsageError
 
 KINDS = (
@@ -106,99 +107,6 @@ def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None
 
 
 @cli.command()
-@click.argument("nodes_expression", metavar="HOSTS")
-@with_request
-@click.option("--reason", required=True, help="Why; shown by the scheduler to everybody.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-@click.option(
-    "--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours."
-)
-@click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
-@click.option("--no-evidence", "evidence", flag_value=False, default=True, help="Take no bundles.")
-@eviction
-@JSON
-def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
-    """Take nodes out of work; running jobs end by themselves."""
-    from console.headless_act import act
-
-    sys.exit(act(request, "drain", nodes_expression, **evicting(options)))
-
-
-@cli.command()
-@click.argument("nodes_expression", metavar="HOSTS")
-@with_request
-@click.option("--reason", default="", help="For the audit file.")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
-@click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
-@click.option("--override", is_flag=True, help="Also nodes that others drained.")
-@click.option(
-    "--despite-findings", is_flag=True, help="Also nodes that a fresh pass finds sick or silent."
-)
-@click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
-@JSON
-def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
-    """Give nodes that we drained back to work, after a fresh pass over them."""
-    from console.headless_act import act
-
-    sys.exit(act(request, "resume", nodes_expression, **options))
-
-
-@cli.command()
-@click.argument("nodes_expression", metavar="HOSTS")
-@with_request
-@click.option("-o", "into", type=click.Path(path_type=Path), metavar="DIR", help="Where to put it.")
-@click.option("--why", default="", help="Noted in the bundle.")
-@click.option("--bug-report", is_flag=True, help="Also run nvidia-bug-report.sh there (minutes).")
-@JSON
-def evidence(request: Request, /, nodes_expression: str, **options: Any) -> None:
-    """Gather what a repair needs from each node into one tar.gz, secrets struck out."""
-    from console.headless_evidence import run
-
-    sys.exit(run(request, nodes_expression, **options))
-
-
-@cli.command()
-@click.argument("nodes", default="", metavar="[HOSTS]")
-@click.option("--verify", is_flag=True, help="Check that no line was changed, added or removed.")
-@click.option("--file", "path", type=click.Path(path_type=Path), help="Another audit file.")
-@JSON
-def audit(nodes: str, verify: bool, path: Path | None, as_json: bool) -> None:
-    """What was drained and resumed from here, by whom, when, and with which outcome."""
-    from console.audit_read import run
-
-    sys.exit(run(path, nodes=nodes, verify=verify, json=as_json))
-
-
-@cli.command()
-@click.argument("nodes_expression", metavar="HOSTS")
-@with_request
-@click.option(
-    "--level",
-    type=click.Choice(["node"]),
-    default="node",
-    show_default=True,
-    help="node: all-reduce over the GPUs of each node.",
-)
-@click.option("--i-own-these-nodes", "force", is_flag=True, help="Also nodes that look busy.")
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Number(5, 3600),
-    default=120.0,
-    show_default=True,
-    metavar="S",
-    help="Hard time limit of one node's test.",
-)
-@JSON
-def test(request: Request, /, nodes_expression: str, level: str, **options: Any) -> None:
-    """Run an NCCL (or gloo) all-reduce on idle nodes and show the bus bandwidth."""
-    from console.headless_test import run
-
-    sys.exit(run(request, nodes_expression, **options))
-
-
-@cli.command()
 @click.argument("files", nargs=-1, required=True, metavar="FILE...|-")
 @click.option("--as", "kind", metavar="KIND", help=f"Read it as: {KINDS}.")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
@@ -264,6 +172,10 @@ def schema() -> None:
     from console.output import schema as of_everything
 
     Stdout().write(as_json(of_everything(), indent=True))
+
+
+for _command in COMMANDS:
+    cli.add_command(_command)
 
 
 def main() -> NoReturn:
