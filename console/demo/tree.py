@@ -19,7 +19,7 @@ OWN_NAMES = frozenset({
     "port_rcv_data", "port_rcv_packets", "port_xmit_data", "port_xmit_packets",
 })  # fmt: skip
 """Names below /sys of files that differ between nodes or change."""
-OWN_TREES = ("proc/", "dev/", "etc/")
+OWN_TREES = ("proc/", "dev/", "etc/", "run/", "var/")
 
 PATTERN_NUMBER = 0x0FFF
 """The template's node number; node numbers begin at 1 and stay below."""

@@ -1,4 +1,4 @@
-"""Output of `kubectl drain`: what is gone, what blocks it, and whether it came to its end."""
+"""Output of `kubectl drain` and of our own: what is gone, what blocks it, and whether it came to its end."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from typing import Any
 
 from msgspec import Struct, field
 
+from console.diagnose import drain_steps
 from console.diagnose.kube_rules import BLOCKED, DRAIN_RULES, DRAIN_TIMEOUT, REFUSED
 from console.diagnose.report import Report
 from console.diagnose.text import Text
 
 KIND = "drain"
-TITLE = "kubectl drain output"
+TITLE = "output of kubectl drain, gpuconsole drain and resume"
 STREAMS = True
-RULES = DRAIN_RULES
+RULES = (*DRAIN_RULES, drain_steps.LEFT)
 
 PODS = 20_000
 _SNIFF = re.compile(
@@ -94,15 +95,16 @@ class Drain(Struct):
 
 def sniff(head: str) -> int:
     """By kubectl's words."""
-    hits = len(_SNIFF.findall(head))
+    hits = len(_SNIFF.findall(head)) + len(drain_steps.SNIFF.findall(head))
     return 0 if not hits else min(97, 85 + 4 * hits)
 
 
 def read(text: Text) -> Report:
     """Line by line; a drain that waits for ever prints for ever."""
-    drain = Drain()
+    drain, steps = Drain(), drain_steps.Steps()
     for _, line in text:
         drain.feed(line)
+        steps.feed(line)
     report = Report(kind=KIND, facts=_facts(drain))
     node = next(iter(drain.nodes), "") if len(drain.nodes) == 1 else ""
     for pod, one in _still(drain).items():
@@ -117,6 +119,7 @@ def read(text: Text) -> Report:
         left = ", ".join(drain.left[:6]) or "some pods"
         report.add(DRAIN_TIMEOUT, f"it ended before {left} were gone", drain.timeout, node=node)
     report.say = _say(drain)
+    steps.judge(report)
     return report
 
 

@@ -14,6 +14,7 @@ BRAKE_BIT, CAP_BIT = 0x80, 0x4
 FULL_SHARE = 0.9
 """Power over its limit from which the power cap is what a busy card shows (straggler.*)."""
 GANG = f"{AFTER_JOBS}; now if it slows a gang job"
+WHOLE_NODE = f"{AFTER_JOBS}, or now if a job uses all GPUs of the node"
 CAPPED = "no (after the job if it slows a gang job)"
 _SLOWS = ("straggler.", "power.", "thermal.")
 SHOWN = 4
@@ -145,7 +146,7 @@ def drain(cards: Sequence[Card], findings: Iterable[Finding]) -> str:
     return advice
 
 
-_ORDER = (NO, CAPPED, AFTER_JOBS, GANG, NOW)
+_ORDER = (NO, CAPPED, AFTER_JOBS, GANG, WHOLE_NODE, NOW)
 
 
 def _rank(advice: str) -> int:
@@ -156,6 +157,8 @@ def _of(finding: Finding) -> str:
     """What one finding asks for."""
     if finding.rule == "straggler.power_limit":
         return CAPPED
+    if finding.rule == "gpu.count":
+        return WHOLE_NODE
     if finding.severity.rank < Severity.WARN.rank or finding.severity is Severity.UNKNOWN:
         return NO
     grave = finding.severity is Severity.CRITICAL

@@ -97,6 +97,11 @@ class Port(Struct, kw_only=True):
         return self.layer == "Ethernet"
 
     @property
+    def has_lid(self) -> bool:
+        """Only InfiniBand has LIDs; a list that does not name the layer is of that kind."""
+        return self.layer in ("", "InfiniBand")
+
+    @property
     def words(self) -> str:
         """ "active", or "down/polling"."""
         word = re.sub(r"\(.*?\)|^\s*\d+\s*:", "", self.state.lower()).strip()
@@ -118,8 +123,8 @@ class Port(Struct, kw_only=True):
             "phys_state": self.physical_number, "phys_text": self.physical or None,
             "link_layer": self.layer or None, "hca": self.hca or None, "fw": self.firmware or None,
             "netdev": self.netdev or None, "netdev_up": self.netdev_up,
-            "lid": None if self.ethernet else self.lid,
-            "sm_lid": None if self.ethernet else self.sm_lid,
+            "lid": self.lid if self.has_lid else None,
+            "sm_lid": self.sm_lid if self.has_lid else None,
         }  # fmt: skip
         if self.active and self.rate:
             told["rate_text"] = self.rate
@@ -132,9 +137,9 @@ class Port(Struct, kw_only=True):
     def facts(self) -> dict[str, Any]:
         """For the document."""
         told: dict[str, Any] = {"state": self.words, "layer": self.layer or None}
-        if self.lid is not None or self.ethernet:
-            told["lid"] = None if self.ethernet or self.lid in NO_LID else self.lid
-        if not self.ethernet and self.sm_lid is not None:
+        if self.lid is not None or not self.has_lid:
+            told["lid"] = self.lid if self.has_lid and self.lid not in NO_LID else None
+        if self.has_lid and self.sm_lid is not None:
             told["sm_lid"] = self.sm_lid
         if self.active and self.rate:
             told["rate_gbps"] = rate_gbps(self.rate)

@@ -9,6 +9,7 @@ from console.diagnose.kernel_merge import Timeline
 from console.diagnose.kernel_stream import Log
 from console.diagnose.report import AFTER_JOBS, NO, NOW, drain_advice
 from probes.checks.kernel_events import lasting
+from probes.checks.kernel_storage import AWAY
 from probes.event import Finding, Severity
 from probes.kernel_lines import KernelEvent
 from probes.rules import load_rules
@@ -116,11 +117,26 @@ def _asides(timelines: dict[str, Timeline], events: list[KernelEvent]) -> list[s
         parts.append("ACCESS_REG lines are caused by readers of counters, not by a fault")
     if any(e.kind == "sxid" for e in events) and any(e.code == 79 for e in events):
         parts.append("NVSwitch lines of the same time are consequences")
+    for server, hosts in sorted(_shared_outages(timelines).items()):
+        parts.append(f"{server} was away from {hosts} hosts: look at the server, not at the nodes")
     for line in timelines.values():
         if line.skew_s is not None:
             way = "behind" if line.skew_s > 0 else "ahead"
             parts.append(f"times of dmesg -T on this host are {lasting(abs(line.skew_s))} {way}")
     return parts
+
+
+def _shared_outages(timelines: dict[str, Timeline]) -> dict[str, int]:
+    """File servers that several hosts lost, and how many did."""
+    lost: Counter[str] = Counter()
+    for line in timelines.values():
+        servers = {
+            str(e.facts.get("server", e.facts.get("target")))
+            for e in line.events
+            if e.kind in ("nfs", "lustre") and e.facts.get("what") in AWAY
+        }
+        lost.update(servers)
+    return {server: hosts for server, hosts in lost.items() if hosts > 1}
 
 
 def unknown(log: Log, timelines: dict[str, Timeline], findings: list[Finding]) -> list[str]:

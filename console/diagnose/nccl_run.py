@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from msgspec import Struct, field
 
-from console.diagnose import nccl_debug
+from console.diagnose import nccl_log
 from console.diagnose.nccl_trouble import Death, untagged
 from console.diagnose.text import Text
 from probes.node.nccl_table import STAMP, Table
@@ -28,7 +28,7 @@ class Run(Struct):
     """Everything one run told."""
 
     table: Table = field(default_factory=Table)
-    log: nccl_debug.Log = field(default_factory=nccl_debug.Log)
+    log: nccl_log.Log = field(default_factory=nccl_log.Log)
     death: Death = field(default_factory=Death)
     rows: list[list[Row]] = field(default_factory=list)
     """The placements of each table line."""
@@ -49,7 +49,7 @@ class Run(Struct):
 
     def feed(self, raw: str) -> None:
         """Read one line."""
-        line = untagged(raw[: nccl_debug.LINE_CHARS])
+        line = untagged(raw[: nccl_log.LINE_CHARS])
         if line.startswith("#"):
             self._comment(line)
         rows = self.table.feed(line)

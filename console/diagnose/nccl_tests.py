@@ -9,13 +9,12 @@ from typing import Any
 
 from msgspec import structs
 
-from console.diagnose import nccl_debug, nccl_trouble
+from console.diagnose import nccl_debug, nccl_shape, nccl_trouble
 from console.diagnose.nccl_run import LARGE_BYTES, Row, Run, facts, runs, size
+from console.diagnose.nccl_shape import sized
 from console.diagnose.nccl_tests_rules import (
     AVERAGE,
-    DIP,
     INCOMPLETE,
-    ITERATION,
     MULTI_NODE,
     PEER,
     SINGLE,
@@ -24,7 +23,6 @@ from console.diagnose.nccl_tests_rules import RULES as OWN_RULES
 from console.diagnose.offline import Offline, limits
 from console.diagnose.report import Report, drain_advice, found
 from console.diagnose.text import Text
-from console.units import size as shown
 from inventory.expressions import fold
 from probes.event import Finding, Severity, worst
 
@@ -41,8 +39,6 @@ _HEAD = re.compile(
     re.MULTILINE,
 )
 _TROUBLE = re.compile(r": Test (?:NCCL|CUDA) failure|\bpid \d+: Test failure|: Test timeout")
-DIP_BYTES = 64 << 20
-JITTER_BYTES = 1 << 20
 
 
 def sniff(head: str) -> int:
@@ -138,7 +134,7 @@ def _single(run: Run, report: Report) -> None:
 
 def _judge(run: Run, report: Report) -> None:
     report.findings += _floor(run)
-    report.findings += [*_iterations(run), *_dips(run), *_cycles(run)]
+    report.findings += [*nccl_shape.iterations(run), *nccl_shape.dips(run), *nccl_shape.cycles(run)]
     if run.verdict_word == "FAILED":
         report.add(AVERAGE, "the average is below the minimum that this run was given",
                    run.average_line, node=run.node)  # fmt: skip
@@ -194,79 +190,6 @@ def _multi_node(run: Run) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def _iterations(run: Run) -> Iterator[Finding]:
-    limit = limits().limit("nccl.iteration_spread")
-    for rows, line in zip(run.rows, run.lines, strict=True):
-        for row in rows:
-            low, high = row.get("i_min_us"), row.get("i_max_us")
-            if not isinstance(low, float) or not isinstance(high, float) or low <= 0:
-                continue
-            bytes_ = size(row["size_bytes"])
-            if bytes_ < JITTER_BYTES or high / low < limit.value:
-                continue
-            cv = row.get("i_cv_percent")
-            spread = f" (cv {cv:.0f} %)" if isinstance(cv, float) else ""
-            below = _below_smaller(run, row)
-            yield found(
-                ITERATION, f"{_size(bytes_)} row: one iteration took {_ms(high)} against "
-                f"{_ms(low)} at best{spread}{below}", line, node=run.node,
-                value=round(high / low, 1),
-                limit=limit,
-            )  # fmt: skip
-            break
-
-
-def _below_smaller(run: Run, row: Row) -> str:
-    busbw = row.get("busbw_gb_s")
-    smaller = _best_below(run, size(row["size_bytes"]))
-    if isinstance(busbw, float) and smaller is not None and busbw < smaller:
-        return f"; its busbw ({busbw:.0f}) falls below that of smaller sizes"
-    return ""
-
-
-def _best_below(run: Run, bytes_: int) -> float | None:
-    values = [
-        float(value) for rows in run.rows for row in rows
-        if size(row["size_bytes"]) < bytes_
-        and isinstance(value := row.get("busbw_gb_s"), float | int)
-    ]  # fmt: skip
-    return max(values, default=None)
-
-
-def _dips(run: Run) -> Iterator[Finding]:
-    """Sizes whose bandwidth falls, where no iteration column explains it."""
-    limit = limits().limit("nccl.dip_share")
-    for rows, line in zip(run.rows, run.lines, strict=True):
-        bytes_ = size(rows[0]["size_bytes"])
-        values = [float(v) for r in rows if isinstance(v := r.get("busbw_gb_s"), float | int)]
-        before = _best_below(run, bytes_)
-        again = sum(size(r[0]["size_bytes"]) == bytes_ for r in run.rows) > 2
-        if bytes_ < DIP_BYTES or not values or before is None or "i_max_us" in rows[0] or again:
-            continue
-        if max(values) < limit.value * before:
-            yield found(
-                DIP, f"busbw falls to {max(values):.0f} GB/s at {_size(bytes_)}, smaller sizes "
-                f"reach {before:.0f}", line, node=run.node, value=max(values), limit=limit,
-            )  # fmt: skip
-
-
-def _cycles(run: Run) -> Iterator[Finding]:
-    """The same size measured several times (-N), with results far apart."""
-    limit = limits().limit("nccl.dip_share")
-    cycles: dict[int, list[tuple[float, str]]] = {}
-    for rows, line in zip(run.rows, run.lines, strict=True):
-        values = [float(v) for r in rows if isinstance(v := r.get("busbw_gb_s"), float | int)]
-        if values:
-            cycles.setdefault(size(rows[0]["size_bytes"]), []).append((max(values), line))
-    for bytes_, told in cycles.items():
-        low, high = min(told), max(told)
-        if len(told) > 2 and bytes_ >= JITTER_BYTES and low[0] < limit.value * high[0]:
-            yield found(
-                DIP, f"{len(told)} cycles of {_size(bytes_)} reach from {low[0]:.0f} to "
-                f"{high[0]:.0f} GB/s", low[1], high[1], node=run.node, value=low[0], limit=limit,
-            )  # fmt: skip
-
-
 def _unknowns(run: Run, report: Report) -> None:
     product, busbw = run.product, run.large_busbw
     name = run.names[0] if run.names else "the GPUs (the header is missing)"
@@ -281,7 +204,7 @@ def _unknowns(run: Run, report: Report) -> None:
         report.unknown.append(f"no published figure for {run.table.ranks} x {product.name}: "
                               "compare with nodes of the same kind")  # fmt: skip
     if run.large_size < LARGE_BYTES and busbw is not None:
-        report.unknown.append(f"full bandwidth: the largest size is {_size(run.large_size)}; run "
+        report.unknown.append(f"full bandwidth: the largest size is {sized(run.large_size)}; run "
                               "up to 8 GiB (-e 8G)")  # fmt: skip
     if run.table.test not in ("", "all_reduce_perf"):
         report.unknown.append(f"published figures are for all_reduce_perf, not {run.table.test}")
@@ -305,7 +228,7 @@ def _say(run: Run, report: Report) -> str:
 def _well(run: Run) -> str:
     """All is well, as far as it can be told."""
     nodes, ranks, product = len(run.hosts), run.table.ranks, run.product
-    speed = f"{run.large_busbw:.0f} GB/s at {_size(run.large_size)}"
+    speed = f"{run.large_busbw:.0f} GB/s at {sized(run.large_size)}"
     floor = product.allreduce_floor_gb_s if product else None
     over = {"NET/IB": " over InfiniBand", "NET/So": " over TCP sockets"}.get(
         run.table.transport[:6], ""
@@ -371,14 +294,3 @@ def _singles(report: Report) -> list[Report]:
     if "runs" not in report.facts:
         return [report]
     return [Report(kind=KIND, facts=told) for told in report.facts["runs"]]
-
-
-def _size(value: int) -> str:
-    """As "8 GiB"."""
-    text = shown(value)
-    number, unit = text[:-1].removesuffix(".0"), text[-1]
-    return f"{number} {unit}iB" if unit != "B" else f"{number} B"
-
-
-def _ms(us: float) -> str:
-    return f"{us / 1000:.0f} ms" if us >= 10_000 else f"{us / 1000:.1f} ms"

@@ -20,6 +20,8 @@ _HEADINGS = (
     re.compile(rf"={{2,}}\s*({_NAME})(?:\s+rc=(-?\d+))?\s*={{2,}}$"),
     re.compile(rf"-{{2,}}\s*({_NAME})(?:\s+rc=(-?\d+))?\s*-{{2,}}$"),
     re.compile(rf"({_NAME}) \| (?:SUCCESS|CHANGED|FAILED|UNREACHABLE)!?(?: \| rc=(-?\d+))? >>$"),
+    re.compile(rf"==> ({_NAME}) <==$"),
+    re.compile(rf"({_NAME}):$"),
     re.compile(rf"\[\d+\] [\d:]+ \[(?:SUCCESS|FAILURE)\] ({_NAME})(?: .*)?$"),
     re.compile(rf"(?i:[#=>-]+\s*(?:host|node|hostname)\s*[:=]?\s*({_NAME})\s*[#=-]*$)"),
 )
@@ -118,11 +120,11 @@ def _open(found: list[Part]) -> list[Part]:
 def _heading(text: str) -> Part | None:
     for pattern in _HEADINGS:
         match = pattern.match(text)
-        if match is None or match[1].lower() in _TOOLS or match[1].isdigit():
+        if match is None or not any(char.isalpha() for char in match[1]):
             continue
         rc = match[2] if pattern.groups > 1 else None
         # A word alone is a title of somebody's notes; hosts have a number, or a status behind.
-        if rc is not None or any(char.isdigit() for char in match[1]):
+        if _is_host(match[1]) or (rc is not None and match[1].lower() not in _TOOLS):
             return Part(match[1], None if rc is None else int(rc[:12]))
     return None
 

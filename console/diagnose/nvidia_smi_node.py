@@ -16,6 +16,7 @@ from console.diagnose import (
     nvidia_smi_table,
     nvidia_smi_words,
     nvidia_smi_xml,
+    renumbered,
 )
 from console.diagnose.gpu_cards import Card, Cards
 from console.diagnose.gpu_judge import active_reasons, clock_share, judge
@@ -41,6 +42,8 @@ class SmiNode:
         self.unknown: list[str] = []
         self.findings: list[Finding] = []
         self.measured = True
+        self.gone: set[str] = set()
+        """UUIDs and addresses of cards that a later list of the same node lacks."""
         self._read(part.lines, command)
 
     def _read(self, lines: Sequence[str], command: str) -> None:
@@ -60,18 +63,30 @@ class SmiNode:
             self.measured = False
 
     def _listed(self, lines: Sequence[str]) -> None:
-        for index, name, uuid in nvidia_smi_words.listed(lines):
-            self.cards.add(Card(index=index, name=name, uuid=uuid))
+        listed = nvidia_smi_words.listed(lines)
+        self._compare([(one.gpu, one.uuid) for one in listed])
+        for one in listed:
+            if one.uuid not in self.gone:
+                self.cards.add(Card(index=one.gpu, name=one.name, uuid=one.uuid))
         instances = nvidia_smi_words.mig_listed(lines)
         if instances:
             self.facts["mig_devices"] = instances
 
     def _table(self, lines: Sequence[str]) -> None:
         table = nvidia_smi_table.parse(lines)
-        self._merge(table.cards)
+        self._compare([(c.index, c.device) for c in table.cards if c.index is not None])
+        self._merge([card for card in table.cards if card.device not in self.gone])
         self._put(driver=table.driver, cuda=table.cuda, mig=table.mig, processes=table.processes)
         if table.cards and any("Process name" in line for line in lines):
             self._held(table)
+
+    def _compare(self, entries: list[renumbered.Entry]) -> None:
+        """Lists of before and after in one paste."""
+        changed = renumbered.change(renumbered.lists(entries))
+        if changed is not None:
+            self.gone.update(key for _, key in changed.missing)
+            self.findings.append(renumbered.finding(changed, self.name))
+            self.facts.update(renumbered.facts(changed))
 
     def _held(self, table: nvidia_smi_table.Table) -> None:
         """Memory without a process; a container never sees any, so that this is only information.
@@ -230,6 +245,10 @@ class SmiNode:
 
     def say(self) -> str:
         """Its line."""
+        own = [f for f in self.findings if f.rule == "gpu.count"]
+        if own:
+            others = [f for f in self.findings if f not in own]
+            return f"{own[0].say}; {summary(self.cards.all, others)}"
         own = [f for f in self.findings if not f.device and f.rule in _WHOLE]
         if own and not len(self.cards):
             return own[0].say

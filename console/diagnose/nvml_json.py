@@ -12,9 +12,10 @@ from typing import Any
 from console.diagnose import cells
 from console.diagnose.gpu_cards import Card
 from console.diagnose.gpu_judge import DEAD_CODES, judge
-from console.diagnose.gpu_words import drain, summary
+from console.diagnose.gpu_words import WHOLE_NODE, drain, summary
 from console.diagnose.live_rules import live
 from console.diagnose.nvml_calls import CALLS, HANDLES, Answer, answers, services
+from console.diagnose.renumbered import moved
 from console.diagnose.report import NO, NOW, Report, found
 from console.diagnose.text import Text
 from probes.checks.nvml_codes import NVML_CODES
@@ -40,7 +41,6 @@ MOVED = Rule(
     example="index 3 is 2 now",
 )
 RULES = (MOVED,)
-WHOLE_NODE = "after running jobs, or now if a job uses all GPUs of the node"
 STATES = {0: "not_supported", 1: "not_started", 2: "in_progress", 3: "completed"}
 
 
@@ -104,7 +104,7 @@ class _Dump:
         findings = self._count(missing, moves) + judge(self.cards, self.node)
         if moves and not missing:
             findings.append(found(
-                MOVED, f"all GPUs are there{_moved(moves)}",
+                MOVED, f"all GPUs are there{moved(moves)}",
                 *(f"index {old} is {new} now" for old, new in list(moves.items())[:8]),
                 node=self.node,
             ))  # fmt: skip
@@ -152,7 +152,7 @@ class _Dump:
         places = [cells.device(m["pci"]) or m["uuid"] for m in missing if m["pci"] or m["uuid"]]
         where = f"; missing {', '.join(places[:8])}" if places else ""
         return [found(
-            live("gpu.count"), f"{here} of {total} GPUs present{where}{_moved(moves)}",
+            live("gpu.count"), f"{here} of {total} GPUs present{where}{moved(moves)}",
             f"nvmlDeviceGetCount_v2 is {here}, expected {total}; no NVML call failed for the rest",
             *(f"was index {m['old_index']}: {m['uuid']} at {m['pci']}" for m in missing[:4]),
             node=self.node, value=here, device=places[0] if len(places) == 1 else "",
@@ -263,20 +263,6 @@ def _failed(card: Card, name: str, rc: int) -> None:
     if before is None or (rc in (LOST, 16) and before not in (LOST, 16)) or name in HANDLES:
         card.put("gpu.nvml_rc", rc)
         card.put("gpu.nvml_call", name[:120])
-
-
-def _moved(moves: dict[int, int]) -> str:
-    """What older notes mean now."""
-    if not moves:
-        return ""
-    old = sorted(moves)
-    steps = {was - now for was, now in moves.items()}
-    by = f" down by {'one' if steps == {1} else steps.pop()}" if len(steps) == 1 else ""
-    span = f"{old[0]}-{old[-1]}" if len(old) > 1 else str(old[0])
-    return (
-        f"; index{'es' if len(old) > 1 else ''} {span} moved{by}, so older notes that name "
-        f"GPU {old[len(old) // 2]} mean another card now"
-    )
 
 
 def _list(value: Any) -> Sequence[Any]:

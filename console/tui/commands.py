@@ -72,7 +72,7 @@ COMMANDS: tuple[Command, ...] = (
             help="Give the marked nodes, or this one, back to work; the plan comes first."),
     Command(id="test", keys=("T",), shown="T", label="test", acts=True, footer=13, group="Act",
             help="Run the NCCL check on the marked nodes, or this one; asks first."),
-    Command(id="evidence", keys=("e",), shown="e", label="evidence", footer=14, group="Act",
+    Command(id="evidence", keys=("e",), shown="e", label="evidence", footer=19, group="Act",
             help="Gather an evidence bundle of the marked nodes, or this one; drains do it first."),
     Command(id="ssh", keys=("s",), shown="s", label="ssh", footer=9, group="Act",
             help="Log in to the node; the console keeps collecting and comes back after exit."),

@@ -15,7 +15,7 @@ WARNING = Rule(
     reads="critical_warning of the SMART / Health log",
     cause="worn flash, too few spare blocks, heat, or a failed capacitor",
     action=Action.REPLACE,
-    next_step="move data away and replace the disk; with heat alone look at fans and air flow",
+    next_step="move data away and replace the disk",
     source="NVM Express Base Specification, SMART / Health log; gpud, GCM and AzHC act on it",
     others="GCM error; AzHC; stackhpc by drive writes",
     example="nvme3: critical warning 0x04: reliability degraded",
@@ -130,6 +130,7 @@ BITS = (
 )  # fmt: skip
 """NVM Express Base Specification, critical warning."""
 HEAT_BIT = 0x02
+"""Heat passes; the others stay."""
 MIN_REQUESTS = 20
 """Fewer in an interval say little."""
 
@@ -156,16 +157,14 @@ def _nvme(look: Look, device: str, values: dict[str, Scalar]) -> Iterator[Findin
         say = f"{name}: state dead"
         yield DEAD.finding(look, say, (say,), device=device, label=device)
     bits = whole(values.get("critical_warning")) or 0
-    if bits:
+    if bits & ~HEAT_BIT:
         words = ", ".join(text for bit, text in BITS if bits & bit) or "unknown bits"
         say = f"{name}: critical warning {bits:#04x}: {words}"
-        yield WARNING.finding(
-            look, say, (say,), device=device, label=device, value=bits,
-            severity=Severity.WARN if bits == HEAT_BIT else None,
-        )  # fmt: skip
+        yield WARNING.finding(look, say, (say,), device=device, label=device, value=bits)
     temp, warn = number(values.get("temp_c")), number(values.get("temp_warn_c"))
-    if temp is not None and warn and temp >= warn and not bits & HEAT_BIT:
-        say = f"{name}: {temp:.0f} C, warning at {warn:.0f} C"
+    if bits & HEAT_BIT or (temp is not None and warn and temp >= warn):
+        limit = f", warning at {warn:.0f} C" if warn else ""
+        say = f"{name}: {'?' if temp is None else format(temp, '.0f')} C{limit}"
         yield HOT.finding(look, say, (say,), device=device, label=device, value=temp)
 
 

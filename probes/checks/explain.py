@@ -13,6 +13,7 @@ from inventory.nearest import nearest
 from probes.checks import nvml_codes
 from probes.checks.rule import Rule
 from probes.event import Action
+from probes.expectations import Counts
 from probes.rules import Limit, Product, Rules, XidMeaning
 from probes.sources import cited, sources
 
@@ -22,7 +23,7 @@ LABEL = 14
 """Columns of the label in front of each text."""
 CODE_DIGITS = 10
 """Of an NVML return code: more do not fit its 32 bit."""
-KINDS = ("xid", "sxid", "nvml", "hardware", "limit")
+KINDS = ("xid", "sxid", "nvml", "hardware", "limit", "drift")
 
 _T = TypeVar("_T")
 
@@ -106,7 +107,7 @@ def _index(registry: Sequence[Rule]) -> Iterator[str]:
             yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
         yield ""
     yield "more: explain RULE, ib.*, '*' for all, xid:79, sxid:20034, nvml:15, hardware:NAME,"
-    yield "      limit:NAME, or sources, the list of works that figures and meanings are taken from"
+    yield "      limit:NAME, drift:, or sources, the works that figures and meanings are taken from"
 
 
 def _rule(rule: Rule, rules: Rules) -> Iterator[str]:
@@ -141,6 +142,11 @@ def _limit(limit: Limit) -> Iterator[str]:
     yield from _texts(("compares", limit.help), ("source", limit.source))
 
 
+def _drift(counts: Counts) -> Iterator[str]:
+    yield f"drift of {counts.name}  {counts.severity}"
+    yield from _texts(("compares", counts.help), ("source", counts.source))
+
+
 def _entry(kind: str, name: str, rules: Rules) -> Iterator[str]:
     if kind in ("xid", "sxid"):
         table = rules.xids if kind == "xid" else rules.sxids
@@ -152,6 +158,8 @@ def _entry(kind: str, name: str, rules: Rules) -> Iterator[str]:
         if name.isdecimal() and len(name) <= CODE_DIGITS:  # a newer driver may return any
             return _nvml(int(name))
         return _pick(kind, name, codes, lambda c: nvml_codes.NVML_CODES[c].name, _nvml)
+    if kind == "drift":
+        return _pick(kind, name, rules.drift, lambda m: f"{m.severity}  {m.help}", _drift)
     if kind == "limit":
         return _pick(kind, name, rules.limits, lambda m: f"{m.value:g} {m.unit}", _limit)
     return _pick(kind, name, rules.products, _short, _product)

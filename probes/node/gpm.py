@@ -1,9 +1,10 @@
 """Probe "gpm": what the units of a GPU really did since the answer before (Hopper and newer).
 
 NVML's utilisation says that some kernel ran; these counters say whether it computed, moved memory
-or waited. A reading needs two samples of the GPU's counters that lie SPAN_S apart or more: each
-answer takes one and compares it with that of the answer before, so nothing waits. Both buffers of a
-GPU are allocated once; they are given back when the GPU or NVML goes.
+or waited. A reading needs two samples of the GPU's counters that lie SPAN_S apart or more: an
+answer takes one and compares it with that of an answer before, so nothing waits. After the first
+reading there is a new one every EVERY_S; answers between repeat it. Both buffers of a GPU are
+allocated once; they are given back when the GPU or NVML goes.
 """
 
 from probes.node.context import Stuck
@@ -60,6 +61,8 @@ METRIC_IDS = tuple(sorted(PERCENT)) + tuple(sorted(MIB_PER_S))
 
 SPAN_S = 0.1
 """Samples closer together are of no use (nvml.h)."""
+EVERY_S = 6.0
+"""A reading costs as much as all other fast readings of a GPU together (simulated library)."""
 STALE_S = 120.0
 """An older sample would give the average of another job."""
 
@@ -73,7 +76,7 @@ IN_MIG = "MIG is on: the counters belong to its instances, the GPU as a whole ha
 class Samples:
     """Two buffers of one GPU, filled in turn."""
 
-    __slots__ = ("buffers", "question", "taken_at")
+    __slots__ = ("buffers", "latest", "question", "taken_at")
 
     def __init__(self, buffers: "List[Any]", question: "Any") -> "None":
         """`question` is the structure of nvmlGpmMetricsGet, 20 KB, made once."""
@@ -81,6 +84,8 @@ class Samples:
         self.question = question
         self.taken_at: "Optional[float]" = None
         """When buffers[1], the newer one, was filled."""
+        self.latest: "Dict[str, Any]" = {}
+        """The reading of the two."""
 
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Dict[str, Any]], List[Dict[str, Any]]]":
@@ -99,8 +104,13 @@ def _read(ctx: "Context", reader: "Reader") -> "None":
         return
     samples = _samples(ctx, reader)
     now = ctx.mono()
-    if samples is None or (samples.taken_at is not None and now - samples.taken_at < SPAN_S):
+    if samples is None:
         return
+    apart_s = EVERY_S if samples.latest else SPAN_S
+    if samples.taken_at is not None and now - samples.taken_at < apart_s:
+        reader.put(**samples.latest)
+        return
+    samples.latest = {}
     filled = reader.ask("nvmlGpmSampleGet", samples.buffers[0], key="sample")
     if filled is None:
         if reader.rc == NO_PERMISSION:
@@ -111,7 +121,8 @@ def _read(ctx: "Context", reader: "Reader") -> "None":
     before, samples.taken_at = samples.taken_at, now
     samples.buffers.reverse()
     if before is not None and now - before <= STALE_S:
-        _compare(reader, samples, now - before)
+        samples.latest = _compared(reader, samples, now - before)
+        reader.put(**samples.latest)
 
 
 def _samples(ctx: "Context", reader: "Reader") -> "Optional[Samples]":
@@ -134,21 +145,22 @@ def _samples(ctx: "Context", reader: "Reader") -> "Optional[Samples]":
     return found
 
 
-def _compare(reader: "Reader", samples: "Samples", window_s: "float") -> "None":
+def _compared(reader: "Reader", samples: "Samples", window_s: "float") -> "Dict[str, Any]":
     question = samples.question
     question.sample1, question.sample2 = samples.buffers
     if reader.ask_library("nvmlGpmMetricsGet", question, key="metrics") is None:
-        return
-    reader.put(window_s=round(window_s, 2))
+        return {}
+    values: "Dict[str, Any]" = {"window_s": round(window_s, 2)}
     for place, number in enumerate(METRIC_IDS):
         metric = question.metrics[place]
         value = float(metric.value)
         if metric.nvmlReturn != 0 or not 0.0 <= value < 1e12:  # the latter is false for nan too
             continue
         if number in PERCENT:
-            reader.put(**{PERCENT[number]: round(value, 2)})
+            values[PERCENT[number]] = round(value, 2)
         else:
-            reader.put(**{MIB_PER_S[number]: int(value * MIB)})
+            values[MIB_PER_S[number]] = int(value * MIB)
+    return values
 
 
 def _release_all(ctx: "Context") -> "None":

@@ -1,7 +1,9 @@
 """A short look through one of the system's own tools: argv, no shell, bounded in time."""
 
 import os
+import select
 import shutil
+import time
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -14,7 +16,7 @@ OUTPUT_BYTES = 65536
 
 
 def output(ctx: "Context", argv: "list[str]", timeout_s: "float") -> "str | None":
-    """What it prints, or None when it is not there, fails, or takes longer than `timeout_s`.
+    """What it prints, or None when it is not there, fails, says too much or takes too long.
 
     Booked on the tool's name: one that cannot even be killed is not started a second time.
     Raises Stuck then.
@@ -33,13 +35,31 @@ def output(ctx: "Context", argv: "list[str]", timeout_s: "float") -> "str | None
             )  # fmt: skip
         except (OSError, ValueError):
             return None
+        assert child.stdout is not None
+        with child.stdout as pipe:
+            raw, ended = _read(pipe.fileno(), timeout_s)
         try:
-            raw, _ = child.communicate(timeout=timeout_s)
+            failed = child.wait(timeout_s if ended else 0)
         except subprocess.TimeoutExpired:
             child.kill()
-            child.communicate()
-            return None
-    return None if child.returncode else raw[:OUTPUT_BYTES].decode("utf-8", "replace")
+            failed = child.wait()
+    return None if failed or not ended else raw.decode("utf-8", "replace")
+
+
+def _read(pipe: "int", timeout_s: "float") -> "tuple[bytes, bool]":
+    """What comes through a pipe, and whether it ended in time and within OUTPUT_BYTES."""
+    end, raw = time.monotonic() + timeout_s, b""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN)
+    while len(raw) <= OUTPUT_BYTES:
+        left_s = end - time.monotonic()
+        if left_s <= 0 or not poll.poll(int(left_s * 1000) + 1):
+            break
+        part = os.read(pipe, OUTPUT_BYTES)
+        if not part:
+            return raw, True
+        raw += part
+    return b"", False
 
 
 def here(ctx: "Context") -> "bool":

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
 import pytest
 
+from console import policy
 from console.cli import cli
 from console.tui.commands import COMMANDS
 from inventory.hosts import load
@@ -51,8 +53,21 @@ def test_every_option_the_readme_names_exists() -> None:
     assert named <= known
 
 
-@pytest.mark.parametrize("block", re.findall(r"```yaml\n(.*?)```", README, re.DOTALL))
+BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
+POLICIES = [block for block in BLOCKS if block.startswith("automatic:")]
+
+
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block not in POLICIES])
 def test_every_inventory_shown_is_one(block: str, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_text(block)
     assert len(load(path).nodes) in (64, 68)
+
+
+def test_the_policy_shown_is_one(tmp_path: Path) -> None:
+    (block,) = POLICIES
+    path = tmp_path / "policy.yaml"
+    path.write_text(block)
+    found = policy.read(path, {os.getuid()})
+    assert found.roles is not None
+    assert found.automatic is not None

@@ -245,6 +245,12 @@ def test_prefixes_and_headings_of_nodes() -> None:
     found = ticket(text)
     assert about(found, "ib.down").node == "gpu-a02"
     assert set(facts(found)) == {"gpu-a01", "gpu-a02"}
+    for heading in ("--- {} ---", "=== {} ===", "### {}", "{}:", "==> {} <==", "## host: {} ##"):
+        bad = ibstat(4, [1], **DOWN)
+        text = f"{heading.format('gpu-b01')}\n{ibstat(4)}\n{heading.format('gpu-b02')}\n{bad}"
+        assert about(ticket(text), "ib.down").node == "gpu-b02", heading
+    dated = ticket(f"=== 2026-03-03 ===\n{ibstat(4, [1], **DOWN)}")
+    assert about(dated, "ib.down").node == ""
     rule = "-" * 15
     gathered = ticket(
         f"{rule}\ngpu-a[01-02] (2)\n{rule}\n{ibstat(1)}{rule}\ngpu-a03\n{rule}\n"

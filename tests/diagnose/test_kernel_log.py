@@ -387,6 +387,16 @@ def test_servers_that_came_back_say_how_long_they_were_away() -> None:
     assert "30 s and is back" in lustre.say
 
 
+def test_a_server_that_all_hosts_lost_is_the_servers_trouble() -> None:
+    text = "\n".join(
+        f"gpu{n}: [100.0] nfs: server 192.0.2.40 not responding, still trying" for n in range(3)
+    )
+    found = ticket(text)
+    assert found.verdict is Severity.CRITICAL
+    assert found.drain == "no"
+    assert "192.0.2.40 was away from 3 hosts: look at the server" in found.say
+
+
 def test_suppressed_lines_make_counts_lower_bounds() -> None:
     aer = "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (x)"
     lines = [f"[{1000 + n / 10}] {aer}" for n in range(5)]

@@ -296,3 +296,24 @@ def test_drains_that_did_not_work(text: str, rule: str) -> None:
     diagnosis = ticket(text)
     assert rules(diagnosis) == {rule}
     assert only(diagnosis).facts["drained"] is False
+
+
+def test_our_own_drain_as_json_and_as_text() -> None:
+    from console.output import as_json
+    from inventory.scheduler import Step
+
+    steps = [
+        Step(node="gpu-a08", at=1.0, phase="check", ok=True, detail="mixed"),
+        Step(node="gpu-a08", at=1.0, phase="refused", ok=False, detail="left alone: drained by ops2"),
+        Step(node="gpu-a09", at=1.0, phase="done", ok=True, detail="draining"),
+    ]  # fmt: skip
+    for text in (
+        b"".join(as_json(step, indent=False) for step in steps).decode(),
+        "gpu-a08: refused: left alone: drained by ops2\ngpu-a09: done: draining\n",
+    ):
+        diagnosis = ticket(text)
+        left = about(diagnosis, "drain.left_alone")
+        assert left.node == "gpu-a08"
+        assert "ops2" in left.say
+        assert only(diagnosis).facts["steps"] == {"gpu-a08": "refused", "gpu-a09": "done"}
+        assert diagnosis.say == "1 of 2 nodes as ordered; 1 left as they were"

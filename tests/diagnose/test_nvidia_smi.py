@@ -23,7 +23,7 @@ from console.diagnose.text import of
 from probes.event import Action, Severity
 from tests.diagnose.cases import case, drain_begins
 from tests.diagnose.fuzz import gpus_named, mutated
-from tests.diagnose.gpu_text import MIDDLE, NO_PROCESS, OLD, links, log, row, table
+from tests.diagnose.gpu_text import BUSES, MIDDLE, NO_PROCESS, OLD, links, log, row, table
 from tests.diagnose.ib_text import DOWN, ibstat
 from tests.diagnose.support import about, demand, facts, only, rules, severity, ticket, words
 
@@ -376,6 +376,40 @@ def test_a_list_of_names_shows_no_health() -> None:
     assert found.verdict is Severity.UNKNOWN
     assert facts(found)["count"] == 2
     assert facts(found)["mig_devices"] == 1
+
+
+# Before and after
+
+
+def names(uuids: list[int]) -> str:
+    return "".join(
+        f"GPU {index}: NVIDIA H200 (UUID: GPU-aaaaaaaa-0000-4000-8000-00000000000{uuid})\n"
+        for index, uuid in enumerate(uuids)
+    )
+
+
+def test_a_second_list_with_one_card_less() -> None:
+    found = ticket(f"before:\n{names(list(range(8)))}\nafter:\n{names([0, 1, 3, 4, 5, 6, 7])}")
+    gone = about(found, "gpu.count")
+    assert gone.device.endswith("002")
+    told = facts(found)
+    assert told["index_moves"] == {"3": 2, "4": 3, "5": 4, "6": 5, "7": 6}
+    assert told["count"] == 7
+    for part in ("7 of 8", "down by one", "GPU 5"):
+        assert part in found.say
+    assert found.drain.startswith("after running jobs, or now")
+
+
+def test_a_second_table_with_one_card_less() -> None:
+    after = [row(n, bus) for n, bus in enumerate(b for b in BUSES if b != "52")]
+    found = ticket(f"{table()}\n{table(after)}")
+    assert about(found, "gpu.count").device == "0000:52:00.0"
+    assert "00000000:52:00.0" not in str(facts(found)["gpus"])
+
+
+def test_part_of_a_list_is_no_loss() -> None:
+    for part in ([row(3)], [row(0), row(1)], [row(n) for n in range(8)]):
+        assert "gpu.count" not in rules(ticket(f"{table()}\n{table(part)}"))
 
 
 # Several nodes

@@ -19,10 +19,21 @@ import pytest
 
 from console.demo import host_tree, sysfs
 from probes.catalog import PROBES
-from probes.node import dns, host, host_slow, kernel_setup, mounts, nvme, storage, timesync, wtmp
+from probes.node import (
+    dns,
+    host,
+    host_slow,
+    kernel_setup,
+    mounts,
+    nvme,
+    storage,
+    timesync,
+    tool,
+    wtmp,
+)
 from probes.node.context import Context
 from tests.conftest import Lab
-from tests.payload.rig import AgentProcess, Frame, config
+from tests.payload.rig import AgentProcess, Frame, config, until
 from tests.probes_node.rig import Machine
 from tests.scenes.test_storage import controller, smart
 
@@ -116,6 +127,16 @@ def _row(frame: Frame, pid: int) -> object:
     return next((row for row in frame.get("r", ()) if row.get("pid") == pid), None)
 
 
+@pytest.mark.parametrize(
+    ("argv", "said"),
+    [(["echo", "a", "$HOME;"], "a $HOME;\n"), (["true"], ""), (["false"], None),
+     (["sleep", "3600"], None), (["yes"], None), (["no-such-tool"], None)],
+)  # fmt: skip
+def test_a_tool_is_bounded(argv: list[str], said: str | None) -> None:
+    """In time and output, whatever it does, and no shell sees its words."""
+    assert tool.output(Context("/"), argv, 0.5) == said
+
+
 # ---------------------------------------------------------------------- clock
 
 
@@ -140,6 +161,7 @@ def clocks(lab: Lab, tmp_path: Path) -> Iterator[Path]:
         (place / "conf").write_text(text + own)
         words = ["chronyd", "-x", "-d", "-u", "root", "-f", str(place / "conf")]
         running.append(subprocess.Popen(words, stderr=subprocess.DEVNULL))
+    assert until(lambda: all((tmp_path / name / "s").exists() for name in settings))
     yield tmp_path
     for program in running:
         program.terminate()

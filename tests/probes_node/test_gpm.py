@@ -64,6 +64,18 @@ def test_buffers_of_a_gpu_that_vanished_are_given_back(machine: Machine) -> None
         assert session.ask(op="samples") == 14
 
 
+def test_a_reading_is_repeated_until_a_new_one_is_due(machine: Machine) -> None:
+    machine.gpu(2, gpm={"5": 10.0})
+    with machine.session() as session:
+        first = until(session, "tensor_percent", BUS[2])[BUS[2]]
+        machine.gpu(2, gpm={"5": 20.0})
+        again = session.collect("gpm")[BUS[2]]
+        session.advance(7)
+        later = until(session, "tensor_percent", BUS[2])[BUS[2]]
+    assert again == first
+    assert (first["tensor_percent"], later["tensor_percent"]) == (10.0, 20.0)
+
+
 def test_a_gap_of_minutes_gives_no_average(machine: Machine) -> None:
     with machine.session() as session:
         session.collect("gpm")

@@ -342,7 +342,7 @@ def smart(path: Path, *, warning: int = 0, spare: int = 100, used: int = 3, medi
     ("log", "rule", "severity"),
     [
         ({"warning": 0x04}, "nvme.critical_warning", Severity.CRITICAL),
-        ({"warning": 0x02}, "nvme.critical_warning", Severity.WARN),
+        ({"warning": 0x02, "kelvin": 341}, "nvme.hot", Severity.WARN),
         ({"spare": 7, "warning": 0x01}, "nvme.spare", Severity.CRITICAL),
         ({"used": 83}, "nvme.worn", Severity.WARN),
         ({"used": 104}, "nvme.worn", Severity.WARN),
