@@ -26,7 +26,8 @@ LEFT = Rule(
 )
 NODES = 20_000
 _TEXT = re.compile(
-    r"^(?P<node>[\w.-]+): (?P<phase>refused|done|failed|evict|evidence|audit)(?:: (?P<detail>.*))?$"
+    r"^(?P<node>[\w.-]+): (?P<phase>refused|done|failed|evict|evidence|audit)"
+    r"(?:: (?P<detail>.*))?$"
 )
 SNIFF = re.compile(
     r'^\{"type":"step"|^[\w.-]+: (?:refused|done|failed): (?:left alone|already|drain|not ours|resum)',

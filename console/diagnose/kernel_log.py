@@ -5,6 +5,7 @@ The console's own checks judge; this module only brings the lines onto one clock
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from msgspec import structs
@@ -146,8 +147,9 @@ def _counted(finding: Finding, seen: dict[str, int]) -> Finding:
     if number <= finding.count:
         return finding
     note = f"{number} lines of this kind in the input"
+    say = re.sub(rf"\b{finding.count}(?= (?:times|lines)\b)", str(number), finding.say)
     evidence = (*finding.evidence[:7], note)
-    return structs.replace(finding, count=number, evidence=evidence)
+    return structs.replace(finding, count=number, evidence=evidence, say=say)
 
 
 def _facts(log: Log, timelines: dict[str, Timeline]) -> dict[str, Any]:

@@ -19,8 +19,9 @@ from console.diagnose import (
     renumbered,
 )
 from console.diagnose.gpu_cards import Card, Cards
-from console.diagnose.gpu_judge import active_reasons, clock_share, judge
-from console.diagnose.gpu_words import capped_cards, summary
+from console.diagnose.gpu_facts import facts_of, together
+from console.diagnose.gpu_judge import judge
+from console.diagnose.gpu_words import summary
 from console.diagnose.live_rules import live
 from console.diagnose.nodes import Part
 from console.diagnose.report import found
@@ -232,7 +233,7 @@ class SmiNode:
         gpus = {card.key: facts_of(card) for card in self.cards}
         if gpus:
             self.facts.update(gpus=gpus, count=len(gpus))
-            self.facts.update(_together(self.cards.all, self.findings))
+            self.facts.update(together(self.cards.all, self.findings))
         for card in self.cards:
             if card.shown.get("ecc") and all(v is None for v in card.shown["ecc"].values()):
                 self.unknown.append(
@@ -266,48 +267,3 @@ def _has_sections(lines: Sequence[str]) -> bool:
     heads = ("Remapped Rows", "ECC Errors", "GPU Recovery Action", "Clocks Event Reasons",
              "Clocks Throttle Reasons", "Retired Pages")  # fmt: skip
     return any(line.strip().startswith(heads) for line in lines)
-
-
-def facts_of(card: Card) -> dict[str, Any]:
-    """What the text tells of one GPU; a reading that is an error is null, with NAME_error."""
-    facts: dict[str, Any] = {"pci": card.pci or None, "uuid": card.uuid, "name": card.name,
-                             "serial": card.serial}  # fmt: skip
-    facts = {name: value for name, value in facts.items() if value != ""}
-    for name, value in card.values.items():
-        facts[name.partition(".")[2]] = value
-    facts.update(card.shown)
-    for name in card.broken:
-        facts[name] = None
-        facts[f"{name}_error"] = True
-    bits = active_reasons(card)
-    if "reasons" in facts or "gpu.reasons" in card.values:
-        facts["reason_names"] = nvidia_smi_fields.reason_names(bits)
-    share = clock_share(card)
-    if share is not None:
-        facts["sm_clock_percent"] = round(100 * share)
-    return facts
-
-
-def _together(cards: Sequence[Card], findings: Sequence[Finding]) -> dict[str, Any]:
-    """Facts about all cards of the node."""
-    facts: dict[str, Any] = {}
-    bits = {active_reasons(card) for card in cards if "gpu.reasons" in card.values}
-    if len(bits) == 1 and len(cards) > 1:
-        facts["reasons"] = nvidia_smi_fields.reason_names(bits.pop())
-    shares = [round(100 * s) for card in cards if (s := clock_share(card)) is not None]
-    if shares and len(cards) > 1:
-        low, high = min(shares), max(shares)
-        facts["sm_clock_pct"] = f"{low}-{high}" if low != high else str(low)
-    low_limit = {f.device for f in findings if f.rule == "straggler.power_limit"}
-    stragglers = [card for card in cards if card.device in low_limit]
-    if stragglers:
-        facts["normal"] = [c.index for c in capped_cards(cards) if c.device not in low_limit]
-        facts["straggler"] = [
-            {
-                "index": card.index, "pci": card.pci,
-                "enforced_limit_w": card.values.get("gpu.power_limit_w"),
-                "default_limit_w": card.shown.get("power_default_w"),
-                "sm_mhz": card.values.get("gpu.sm_clock_mhz"),
-            } for card in stragglers
-        ]  # fmt: skip
-    return facts

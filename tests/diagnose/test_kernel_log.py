@@ -397,6 +397,16 @@ def test_a_server_that_all_hosts_lost_is_the_servers_trouble() -> None:
     assert "192.0.2.40 was away from 3 hosts: look at the server" in found.say
 
 
+def test_what_is_only_counted_is_counted_in_full() -> None:
+    down, up = (
+        f"mlx5_core 0000:ab:00.0 mlx5_5: Port: 1 Link {word}" for word in ("DOWN", "ACTIVE")
+    )
+    lines = [f"[{1000 + 20 * n}.0] {down}\n[{1007 + 20 * n}.0] {up}" for n in range(300)]
+    flap = about(ticket("\n".join(lines)), "kernel_log.mlx5")
+    assert flap.count == 300
+    assert "300 times for 7 s" in flap.say
+
+
 def test_suppressed_lines_make_counts_lower_bounds() -> None:
     aer = "nvidia 0000:41:00.0: PCIe Bus Error: severity=Corrected, type=Physical Layer, (x)"
     lines = [f"[{1000 + n / 10}] {aer}" for n in range(5)]

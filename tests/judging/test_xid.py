@@ -300,3 +300,145 @@ def test_repeated_lines_within_seconds_are_one() -> None:
 )  # fmt: skip
 def test_what_is_no_event_is_none(line: str) -> None:
     assert parse(line) is None
+
+
+# ------------------------------------------------------------------ causes and consequences
+
+NVLINK = "NVRM: Xid (PCI:{}): 74, pid=1, name=a, NVLink: fatal error detected on link {}({})"
+REGISTERS = "0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0"
+LOST = (
+    "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
+)
+
+
+def by_gpu(*texts: str) -> dict[str, Finding]:
+    node = Built()
+    node.kernel(*texts)
+    return {f.device: f for f in findings(node) if f.rule.startswith("xid.")}
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2), (2, 1, 0), (1, 0, 2)])
+def test_a_gpu_off_the_bus_explains_its_neighbours_links(order: tuple[int, ...]) -> None:
+    texts = (LOST, *(NVLINK.format(f"0000:{bus}:00", 3, REGISTERS) for bus in ("52", "61")))
+    found = by_gpu(*(f"[{900 + place / 10:.6f}] {texts[n]}" for place, n in enumerate(order)))
+    assert found[SLOTS[1]].severity is Severity.CRITICAL
+    for slot in SLOTS[2:4]:
+        assert (found[slot].severity, found[slot].hard) == (Severity.INFO, False)
+        assert "a consequence of Xid 79 of GPU1" in found[slot].say
+
+
+def test_links_that_failed_at_another_time_stand_for_themselves() -> None:
+    found = by_gpu(f"[500.0] {LOST}", f"[900.0] {NVLINK.format('0000:52:00', 3, REGISTERS)}")
+    assert found[SLOTS[2]].severity is Severity.CRITICAL
+    assert "link 3" in found[SLOTS[2]].say
+
+
+def test_links_of_several_gpus_are_the_switchs_fault_too() -> None:
+    switch = "nvidia-nvswitch0: SXid (PCI:0000:05:00.0): {}, {}, Link {} text"
+    node = Built()
+    storm = [switch.format(20034, "Fatal", 40), switch.format(11012, "Non-fatal", 41)]
+    node.kernel(NVLINK.format("0000:52:00", 3, REGISTERS), *storm)
+    assert "sxid" not in by_rule(findings(node))
+    node.kernel(NVLINK.format("0000:61:00", 3, REGISTERS))
+    (found,) = [f for f in findings(node) if f.rule == "sxid"]
+    assert (found.severity, found.value, found.count) == (Severity.CRITICAL, 20034, 2)
+    assert "links 40, 41: SXid 20034 with 11012" in found.say
+
+
+def test_the_severity_word_of_a_switch_line_wins_over_the_table() -> None:
+    for word, code, severity in (
+        ("Fatal", 12028, Severity.CRITICAL), ("Non-fatal", 20034, Severity.WARN),
+        ("Non-fatal", 24001, Severity.INFO), ("Non-fatal", 99999, Severity.WARN),
+    ):  # fmt: skip
+        node = Built()
+        node.kernel(f"nvidia-nvswitch1: SXid (PCI:0000:06:00.0): {code}, {word}, Link 48 text")
+        assert by_rule(findings(node))["sxid"].severity is severity
+
+
+def test_the_fabric_managers_word_counts_where_the_kernels_is_missing() -> None:
+    node = Built()
+    node.kernel("nv-fabricmanager: detected NVSwitch fatal error 20034 on NVSwitch physical id 8")
+    assert by_rule(findings(node))["sxid"].severity is Severity.CRITICAL
+
+
+SHADER = (
+    "NVRM: Xid (PCI:{}): 13, pid={}, name={}, Graphics SM Warp Exception on (GPC {}, TPC 1, SM 0)"
+)
+
+
+@pytest.mark.parametrize(
+    ("lines_", "severity"),
+    [
+        # one program, the same place: its first block always runs there
+        ([("0000:43:00", "a", 0)] * 8, Severity.INFO),
+        # two programs, one place
+        ([("0000:43:00", "a", 0), ("0000:43:00", "b", 0)], Severity.WARN),
+        # two programs, two places
+        ([("0000:43:00", "a", 0), ("0000:43:00", "b", 1)], Severity.INFO),
+        # three programs
+        ([("0000:43:00", name, n) for n, name in enumerate("abc")], Severity.WARN),
+        # three programs that fail elsewhere too
+        ([(bus, name, n) for n, name in enumerate("abc") for bus in ("0000:43:00", "0000:52:00")],
+         Severity.INFO),
+    ],
+)  # fmt: skip
+def test_application_errors_are_the_gpus_only_where_programs_differ(
+    lines_: list[tuple[str, str, int]], severity: Severity
+) -> None:
+    node = Built()
+    node.clock = 100_000.0
+    node.kernel(
+        *(
+            f"[{90_000 + 400 * number:.6f}] {SHADER.format(pci, number, name, gpc)}"
+            for number, (pci, name, gpc) in enumerate(lines_)
+        )
+    )
+    found = {f.device: f for f in findings(node) if f.rule == "xid.13"}
+    assert found[SLOTS[1]].severity is severity
+    assert ("diagnostics" in found[SLOTS[1]].next_step) is (severity is Severity.WARN)
+
+
+def test_an_old_xid_of_a_gpu_that_shows_no_life_stays() -> None:
+    node = Built()
+    node.clock = 400_000.0
+    node.put("host", "", uptime_s=400_000.0)
+    node.kernel(LOST, ago_s=200_000.0)
+    assert by_rule(findings(node))["xid.79"].severity is Severity.INFO
+    node.facts.latest.pop(("gpu", SLOTS[1]))
+    assert by_rule(findings(node))["xid.79"].severity is Severity.CRITICAL
+
+
+def test_packets_lost_because_another_port_died_are_no_fault() -> None:
+    text = "NVRM: Xid (PCI:0000:43:00): 145, RLW_SRC_TRACK Nonfatal XC0 i0 Link 03 (0x5 {} 0x0)"
+    assert by_gpu(text.format("0x4"))[SLOTS[1]].severity is Severity.INFO
+    assert by_gpu(text.format("0x2"))[SLOTS[1]].severity is Severity.WARN
+
+
+@pytest.mark.parametrize(
+    ("text", "facts"),
+    [
+        ("NVRM: Xid (PCI:0009:01:00): 149, NETIR_LINK_EVT  Fatal   XC0 i0 Link 15 (0x0215e5c6 0x7)",
+         {"unit": "NETIR_LINK_EVT", "fatal": True, "link": 15, "containment": 0, "injected": False,
+          "sub_reason": 33, "error_status": 7}),
+        ("NVRM: Xid (PCI:0000:00:1e): 149, NETIR_LINK_EVT Fatal XC 1 i 2 Link 01 [0x0000000a]",
+         {"unit": "NETIR_LINK_EVT", "fatal": True, "link": 1, "containment": 1, "injected": True,
+          "sub_reason": 0}),
+        ("NVRM: Xid (PCI:0000:41:00): 144, SAW_MVB Nonfatal XC0 i0 Link -1 (0x4)",
+         {"unit": "SAW_MVB", "fatal": False, "containment": 0, "injected": False, "sub_reason": 0}),
+        ("NVRM: Xid (PCI:0000:41:00 GPU-I:05 GPU-CI:01): 43, pid=7, name=x, Ch 00000008",
+         {"mig_gi": 5, "mig_ci": 1}),
+        ("NVRM: Xid (PCI:00000000:41:00.0): 43, pid=7, name=x, Ch 00000008", {}),
+        ("NVRM: Xid (PCI:0000:41:00): 45, pid=7, name=x, caused by previous Xid 149, Ch 00000003",
+         {"caused_by": 149}),
+        ("NVRM: Xid (PCI:0000:41:00): 119, pid=7, name=x, Timeout after 6s of waiting for RPC "
+         "response from GPU3 GSP! Expected function 76 (GSP_RM_CONTROL) (0x2 0x0).",
+         {"seconds": 6, "gpu": 3, "function": "GSP_RM_CONTROL"}),
+        ("NVRM: Xid (PCI:0000:41:00): 63, Dynamic Page Retirement: New page retired, reboot to "
+         "activate (0x00000000000abcde).", {"remap": "page_retired"}),
+    ],
+)  # fmt: skip
+def test_what_a_line_adds_to_its_number(text: str, facts: dict[str, object]) -> None:
+    event = parse(text)
+    assert event is not None
+    assert event.pci in ("0009:01:00", "0000:00:1e", "0000:41:00")
+    assert {k: v for k, v in event.facts.items() if k != "said"} == facts
