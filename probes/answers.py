@@ -210,7 +210,7 @@ class Answers:
             device=device,
             since_s=since_s,
             text=f"hung in {call}{lasting}",
-            hint="the driver does not answer; the other probes go on",
+            hint="that call does not return; the other probes go on",
         )
 
     def job(self, frame: Job, now: float) -> Sample | None:

@@ -34,6 +34,7 @@ _RX_DETECT = re.compile(
     re.IGNORECASE,
 )
 _MODESET = re.compile(r"nvidia-modeset: ERROR: (?:GPU:(?P<gpu>\d{1,4}): )?(?P<said>.{1,200})")
+_PEERMEM = re.compile(r"nvidia[-_]peermem.{0,80}?ERROR (?P<said>.{1,120})")
 _MANAGER = re.compile(
     r"detected NVSwitch (?P<what>fatal|non-fatal) error (?P<code>\d{5})"
     r"(?:.{0,80}?(?:Link|port):? ?(?P<link>\d{1,4}))?",
@@ -47,6 +48,8 @@ def driver(text: str) -> Found | None:
         return _nvrm(text)
     if "nvidia-modeset" in text and (match := _MODESET.search(text)):
         return {"kind": "modeset", "gpu": _number(match["gpu"]), "said": match["said"]}
+    if "peermem" in text and (match := _PEERMEM.search(text)):
+        return {"kind": "peermem", "said": match["said"]}
     if "NVSwitch" in text and (match := _MANAGER.search(text)):
         return {
             "kind": "fabric_manager", "code": int(match["code"]), "link": _number(match["link"]),

@@ -28,7 +28,7 @@ class KernelEvent(Struct, frozen=True, kw_only=True):
     """One thing the kernel said."""
 
     kind: str
-    """xid, sxid, off_bus, uuid, rminit, mismatch, rx_detect, modeset, fabric_manager, aer,
+    """xid, sxid, off_bus, uuid, rminit, mismatch, rx_detect, modeset, peermem, fabric_manager, aer,
     aer_notice, aer_bit, aer_recovery, iommu, slot, pci_dead, mce, mlx5, efa, nic, lockup,
     hard_lockup, rcu_stall, hung_task, panic, bug, segfault, oom, cpu_hot, suppressed, nfs, lustre,
     nvme, disk, fs."""

@@ -21,7 +21,8 @@ _PID = re.compile(r"^pid='?(?P<pid>-?\d{1,10}|<[\w/]{1,12}>)'?,\s*(?:name=(?P<re
 _ONLY_PID = re.compile(r"^pid='?(?P<pid>-?\d{1,10}|<[\w/]{1,12}>)'?(?P<rest>)$")
 _TEXT_STARTS = re.compile(
     r", (?=Ch [0-9a-f]{8}|channel 0x|Graphics |GPU |Row |Dynamic |Contained|Uncontained|Timeout |"
-    r"An uncorrectable|MMU |Channel |GSP |NVLink|Ring |RST|errorString|[A-Z0-9][A-Za-z0-9_ ]*[:(]|"
+    r"An uncorrectable|MMU |Channel |GSP |NVLink|"
+    r"caused by |due to |Ring |RST|errorString|[A-Z0-9][A-Za-z0-9_ ]*[:(]|"
     r"[A-Z][A-Z0-9_]+\s+(?:Nonf|F)atal\b|something )"
 )
 _TO = re.compile(
@@ -41,9 +42,10 @@ _FAULT = re.compile(
     r"ENGINE (?P<engine>\w{1,40})(?: (?P<client>\w{1,40}))? faulted"
     r"(?:.{0,80}?type (?P<fault>FAULT_\w{1,40}))?"
 )
-_GSP = re.compile(
-    r"Timeout after (?P<seconds>\d{1,9})s.{0,60}?(?:GPU(?P<gpu>\d{1,4}) GSP)?!? ?"
-    r"(?:Expected function \d{1,6} \((?P<function>\w{1,64})\))?"
+_GSP = (
+    re.compile(r"Timeout after (?P<seconds>\d{1,9})s"),
+    re.compile(r"from GPU(?P<gpu>\d{1,4}) GSP"),
+    re.compile(r"Expected function \d{1,6} \((?P<function>\w{1,64})\)"),
 )
 _CAUSED = re.compile(
     r"(?:caused by|due to|because of) (?:a )?(?:previous )?Xid (?P<code>\d{1,6})", re.IGNORECASE
@@ -125,7 +127,7 @@ def _remap(code: int, said: str) -> str | None:
 def _where(said: str) -> Found:
     """Which unit of the GPU, how long, or which Xid before it, as far as the text tells."""
     found: Found = {}
-    for pattern in (_PLACE, _FAULT, _GSP):
+    for pattern in (_PLACE, _FAULT, *_GSP):
         if match := pattern.search(said):
             for name, value in match.groupdict().items():
                 found[name] = int(value) if value and value.isdigit() else value

@@ -16,6 +16,6 @@ def build(root: Path, gpus: Sequence[str]) -> None:
     for name in ("nvidiactl", "nvidia-uvm", *(f"nvidia{minor}" for minor in range(len(gpus)))):
         (dev / name).touch()
     for position, bus in enumerate(gpus, 1):
-        slot = root / "sys/bus/pci/slots" / f"GPU{position}"
+        slot = root / "sys/bus/pci/slots" / f"SXM{position}"
         slot.mkdir(parents=True, exist_ok=True)
         (slot / "address").write_text(f"0000:{bus}:00\n")

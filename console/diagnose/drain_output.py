@@ -1,4 +1,4 @@
-"""Output of `kubectl drain` and our own: what is gone, what blocks it, whether it came to its end."""
+"""Output of `kubectl drain` and our own: what is gone, what blocks it, whether it ended."""
 
 from __future__ import annotations
 

@@ -30,7 +30,8 @@ _TEXT = re.compile(
     r"(?:: (?P<detail>.*))?$"
 )
 SNIFF = re.compile(
-    r'^\{"type":"step"|^[\w.-]+: (?:refused|done|failed): (?:left alone|already|drain|not ours|resum)',
+    r'^\{"type":"step"|^[\w.-]+: (?:refused|done|failed): '
+    r"(?:left alone|already|drain|not ours|resum)",
     re.MULTILINE,
 )
 

@@ -38,6 +38,7 @@ def summary(cards: Sequence[Card], findings: Sequence[Finding]) -> str:
     if whole:
         bad = [f for f in bad if f.rule not in ("straggler.node", "power.brake")]
     said = [whole, *_by_card(bad)] if whole else list(_by_card(bad))
+    said += _besides(cards, bad)
     if capped := at_limit(cards, findings):
         said.append(capped)
     told = {f.device for f in bad if f.device}
@@ -54,6 +55,21 @@ def summary(cards: Sequence[Card], findings: Sequence[Finding]) -> str:
     if fine and told and not capped and not whole and not any(not f.device for f in bad):
         said.append(_rest(fine))
     return "; ".join(said)
+
+
+def _besides(cards: Iterable[Card], bad: Sequence[Finding]) -> Iterable[str]:
+    """What a reading beside the fault adds to it."""
+    rules = {(f.device, f.rule) for f in bad}
+    for card in cards:
+        default = number(card.shown.get("power_default_w"))
+        limit = number(card.values.get("gpu.power_limit_w"))
+        low = (card.device, "straggler.power_limit") in rules
+        if low and default is not None and limit is not None and default > limit:
+            yield f"its default limit is {default:.0f} W"
+        ecc = card.shown.get("ecc") or {}
+        unread = bool(ecc) and all(value is None for value in ecc.values())
+        if unread and (card.device, "remap.pending") in rules:
+            yield "its ECC counters are not readable until then"
 
 
 def _by_card(findings: Iterable[Finding]) -> Iterable[str]:

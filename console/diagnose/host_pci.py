@@ -109,6 +109,7 @@ def facts(bus: Bus) -> dict[str, Any]:
         "lspci_gpus": len(bus.gpus), "rev_ff": [card.pci for card in bus.gpus if card.dead],
         "nvswitch": len(bus.switches), "nvml_gpus": bus.count_of_driver,
     }  # fmt: skip
+    told["gpus_on_bus"] = [card.long for card in bus.gpus]
     links = {c.pci: {"width": c.sta[1], "width_max": c.cap[1]} for c in bus.gpus if c.sta and c.cap}
     return {k: v for k, v in {**told, "links": links}.items() if v not in (None, {}, 0)} | {
         "rev_ff": told["rev_ff"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from msgspec import Struct, field
@@ -46,11 +47,11 @@ class Usage(Struct):
 
 def usage(pods: list[dict[str, Any]]) -> dict[str, Usage]:
     """Node -> its pods; "" for pods that are bound to none."""
-    names = [name(pod) for pod in pods]
+    names = Counter(name(pod) for pod in pods)
     found: dict[str, Usage] = {}
     for pod in pods:
         shown = name(pod)
-        if names.count(shown) > 1 if len(names) < 2000 else False:
+        if names[shown] > 1:
             shown = f"{text(pod, 'metadata', 'namespace')}/{shown}"
         _take(found.setdefault(text(pod, "spec", "nodeName"), Usage()), pod, shown)
     return found

@@ -80,7 +80,20 @@ MODESET = Rule(
     others="-",
     example="nvidia-modeset: ERROR: GPU:0: Error while waiting for GPU progress: 0x0000c67d:0",
 )
-RULES = (OFF_BUS, INIT, MISMATCH, RX_DETECT, MODESET)
+PEERMEM = Rule(
+    id="driver.peermem",
+    title="nvidia-peermem dropped memory of a process that was gone",
+    severity=Severity.INFO,
+    reads="nvidia-peermem ... ERROR lines",
+    cause="a job with GPUDirect RDMA ended before its registrations did, mostly after a crash",
+    action=Action.NONE,
+    next_step="look for an Xid or a killed process of the same time; alone it is harmless",
+    source="kernel log patterns of gpud [gpud]; the meaning is our estimate, not measured",
+    others="gpud: event",
+    example="nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping "
+    "further processing",
+)
+RULES = (OFF_BUS, INIT, MISMATCH, RX_DETECT, MODESET, PEERMEM)
 
 
 def check(look: Look) -> Iterator[Finding]:
@@ -92,7 +105,8 @@ def check(look: Look) -> Iterator[Finding]:
     yield from _init(look, events)
     yield from _mismatch(look, events)
     yield from _rx_detect(look, [e for e in events if e.kind == "rx_detect"])
-    yield from _modeset(look, [e for e in events if e.kind == "modeset"])
+    for rule, kind in ((MODESET, "modeset"), (PEERMEM, "peermem")):
+        yield from _noted(look, rule, [e for e in events if e.kind == kind])
 
 
 def _off_bus(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
@@ -170,10 +184,10 @@ def _rx_detect(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
         yield kernel_events.aged(look, finding, same[-1])
 
 
-def _modeset(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
+def _noted(look: Look, rule: Rule, same: list[KernelEvent]) -> Iterator[Finding]:
     if same:
-        yield MODESET.finding(
-            look, f"nvidia-modeset: {same[-1].facts.get('said', 'error')}"
+        yield rule.finding(
+            look, f"nvidia-{same[-1].kind}: {same[-1].facts.get('said', 'error')}"
             f"{kernel_events.times(same)}{kernel_events.ago(look, same[-1])}",
             kernel_events.texts(same),
         )  # fmt: skip

@@ -58,29 +58,67 @@ FILES = (
     "sys/class/dmi/id/board_name", "var/log/fabricmanager.log",
 )  # fmt: skip
 
+NAMES = (
+    r"(?:pass(?:word|wd|phrase|code)|secret|token|credentials?|docker_?config(?:json)?"
+    r"|(?:api|access|account|private|shared|encryption)[_-]?key)[\w.-]{0,40}"
+)
+"""Of settings that hold a secret. A bare "pass" is no name: pass-through, passive, passed."""
+
+VALUE = (
+    r"(?!\[struck\])(?:\\+([\"'])[^\n]*?(?:\\+\2|$)|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|[^\s\"'][^\s]*)"
+)
+"""A quoted text to its closing quote, or up to the next space: passwords have commas too."""
+
 SECRETS = (
+    (re.compile(r"(audit[^\n]{0,120}?\b(?:argc=\d+ |proctitle=|cmd=|data=))[^\n]*"), r"\1[struck]"),
+    (re.compile(r"(?i)((?:authorization|cookie)[\"'\\]{0,4}[ \t]*[=:][ \t]*)[^\n]*"), r"\1[struck]"),
     (
         re.compile(
-            r"(?i)((?:pass(?:word|wd|phrase)?|secret|token|api[_-]?key|access[_-]?key|credentials?"
-            r"|authorization)[\w.-]*\s*[=:\s]\s*)(?!\[struck\])(?:bearer\s+)?[^\s,;]+"
+            r"(?im)(" + NAMES + r"[\"'\\\]]{0,4}[ \t]*(?:[=:]+>?|%3[ad]|[ \t])[ \t]*)" + VALUE
         ),
         r"\1[struck]",
     ),
-    (re.compile(r"(?i)\b([a-z][a-z0-9+.-]*://[^\s:/@]+:)[^\s@/]+@"), r"\1[struck]@"),
     (
         re.compile(
-            r"\b(?:AKIA[0-9A-Z]{16}|gh[pousr]_\w{30,}|hf_\w{20,}|sk-[\w-]{20,}|xox[abp]-[\w-]{10,}"
-            r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*)"
+            r"(?im)((?:\bpass|pwd|psk|[?&](?:sig|signature|x-amz-[a-z-]+)|[\"']_?auth)"
+            r"[\"'\\]{0,4}[ \t]*[=:][ \t]*)" + VALUE
+        ),
+        r"\1[struck]",
+    ),
+    (
+        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:)[^\s\"'<>]{0,500}@"),
+        r"\1[struck]@",
+    ),
+    (re.compile(r"(?i)\b(netroot=iscsi:)[^\s@]+@"), r"\1[struck]@"),
+    (re.compile(r"(?i)\b(bearer[ \t]+)(?!\[struck\])[^\s\"',;]{8,}"), r"\1[struck]"),
+    (re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy)\$[^\s:\"',]{8,}"), "[struck]"),
+    (
+        re.compile(
+            r"\b(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
+            r"|hf_\w{20,}|nvapi-[\w-]{20,}|sk-[\w-]{20,}|xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}"
+            r"|ya29\.[\w-]{20,}|npm_\w{30,}|dckr_pat_[\w-]{20,}|hvs\.[\w-]{20,}"
+            r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*|eyJ[\w+/-]{30,}=*)"
         ),
         "[struck]",
     ),
     (
-        re.compile(r"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*KEY-----|\Z)", re.S),
+        re.compile(
+            r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----"
+            r"(?:.{0,20000}?-----END [A-Z ]*-----|.{0,20000})",
+            re.S,
+        ),
+        "[struck]",
+    ),
+    (
+        re.compile(r"\A(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----", re.S),
         "[struck]",
     ),
 )
-"""What looks like a secret -> what is left of it. Public forms of AWS, GitHub, Hugging Face, OpenAI
-and Slack tokens and of JSON web tokens."""
+"""What looks like a secret -> what is left of it: settings by their names, passwords in addresses,
+password hashes, private keys (also the rest of one whose beginning was cut off), JSON web tokens and
+the public forms of AWS, Docker, GitHub, GitLab, Google, Hugging Face, npm, NVIDIA, OpenAI, Slack and
+Vault tokens. The kernel's audit lines tell command lines and what was typed: both go. Every repeat
+is bounded, as some of these lines are written by anybody."""
 
 
 def run(job: "Job", args: "dict[str, object]") -> "None":
@@ -119,11 +157,12 @@ class Pile:
     def add(self, name: "str", data: "bytes", note: "str" = "", text: "bool" = True) -> "None":
         """Send a file without its secrets; beyond ALL_BYTES only its name and the reason."""
         room = min(FILE_BYTES, ALL_BYTES - self.sent)
+        if text:
+            # Before it is cut: half a secret does not look like one any more.
+            data = struck(data)
         if len(data) > room:
             note = (note + "; " if note else "") + "cut: %d of %d bytes" % (max(0, room), len(data))
-            data = data[-room:] if room > 0 else b""
-        if text:
-            data = struck(data)
+            data = data[-room:] if text and room > 0 else b""
         self.job.blob(name, data, note)
         self.count += 1
         self.sent += len(data)
@@ -180,7 +219,9 @@ def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool]":
             return bytes(data), True
         data += part
         if len(data) > 2 * FILE_BYTES:
-            del data[:-FILE_BYTES]
+            # One byte more than is kept, so that it is told; and whole lines, see struck().
+            del data[: -FILE_BYTES - 1]
+            del data[: data.find(b"\n") + 1]
 
 
 def _reaped(child: "object", limit_s: "float") -> "bool":

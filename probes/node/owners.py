@@ -34,7 +34,7 @@ START_FIELD = 19
 USERS = "users"
 """Where the names of users are kept between looks."""
 
-_CGROUP_JOB = re.compile(r"/job_(\d+)(?:/|$)")
+CGROUP_JOB = re.compile(r"/job_(\d+)(?:/|$)")
 _CONTAINER = re.compile(r"(?:docker|cri-containerd|crio|libpod|containerd)?[-/:]([0-9a-f]{64})")
 _POD = re.compile(r"pod([0-9a-f]{8}(?:[-_][0-9a-f]{4}){3}[-_][0-9a-f]{12})")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]+")
@@ -47,11 +47,11 @@ def identity(ctx: "Context", pid: "str") -> "Values":
     command = command or (ctx.read("proc", pid, "comm") or "")
     if command:
         found["command"] = _plain(command)[:COMMAND_CHARS]
-    found.update(_status(ctx, pid))
+    found.update(status(ctx, pid))
     raw = ctx.read_bytes("proc", pid, "environ")
     names = allowed(raw or b"")
     group = (ctx.read("proc", pid, "cgroup") or "").replace("\n", "/\n")
-    job = _first(names, JOB_NAMES) or _group(_CGROUP_JOB, group)
+    job = _first(names, JOB_NAMES) or _group(CGROUP_JOB, group)
     if raw is not None or job:
         found["job"] = job
     if raw is not None:
@@ -104,7 +104,7 @@ def command_name(raw: "bytes") -> "str":
     return program
 
 
-def _status(ctx: "Context", pid: "str") -> "Values":
+def status(ctx: "Context", pid: "str") -> "Values":
     """Owner, and the pid inside its own namespace where that is another one."""
     found: "Values" = {}
     for line in (ctx.read("proc", pid, "status") or "").splitlines():

@@ -109,11 +109,11 @@ def _sleeper(ctx: "Context", task: "Task", since_s: "float") -> "Values":
 def _owner(ctx: "Context", pid: "str") -> "Values":
     """User and job, without the environment, which a sleeper may keep to itself."""
     found: "Values" = {}
-    user = owners._status(ctx, pid).get("user")
+    user = owners.status(ctx, pid).get("user")
     if user:
         found["user"] = _plain(str(user))[:64]
     group = (ctx.read("proc", pid, "cgroup") or "").replace("\n", "/\n")
-    job = owners._CGROUP_JOB.search(group)
+    job = owners.CGROUP_JOB.search(group)
     if job is not None:
         found["job"] = job.group(1)
     return found

@@ -133,3 +133,17 @@ def test_bombs(reader: detect.Reader, raw: str) -> None:
     """Nesting, width and patterns that invite backtracking end within the limit."""
     reader.sniff(raw[:65536])
     sanitised(reader.read(of(raw, "bomb")))
+
+
+@pytest.mark.parametrize("reader", READERS, ids=lambda r: r.__name__.rpartition(".")[2])
+@given(seed=st.integers(0, 1 << 30))
+@settings(QUICK, max_examples=6)
+@pytest.mark.timeout(60)
+def test_one_phrase_over_and_over(reader: detect.Reader, seed: int) -> None:
+    """The words that a pattern waits for, thousands of times in one line: no quadratic patterns."""
+    rng = random.Random(seed)
+    line = rng.choice([line for line in rng.choice(inputs()).splitlines() if line.strip()] or ["x"])
+    phrase = line.strip()[: rng.choice([6, 12, 40])]
+    raw = phrase * (40_000 // len(phrase))
+    reader.sniff(raw)
+    sanitised(reader.read(of(raw, "phrase")))

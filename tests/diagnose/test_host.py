@@ -250,7 +250,25 @@ def test_dimms_are_counted() -> None:
 def test_files_of_proc() -> None:
     found = facts(ticket("131.07 120.66 88.20 3/1234 9100\n"))
     assert found["load1"] == 131.07
-    low = "MemTotal:       2113456789 kB\nMemFree:          1000000 kB\nMemAvailable:     200000 kB\n"
+    low = (
+        "MemTotal:       2113456789 kB\nMemFree:          1000000 kB\nMemAvailable:     200000 kB\n"
+    )
     assert "host.memory_low" in rules(ticket(low))
     raid = "md0 : active raid1 nvme1n1p1[1] nvme0n1p1[0](F)\n      1000 blocks [2/1] [_U]\n"
     assert about(ticket(raid), "disk.raid_degraded").device == "md0"
+
+
+def test_the_bus_and_the_driver_are_compared_within_a_ticket() -> None:
+    cards = "".join(
+        f"{bus}:00.0 3D controller: NVIDIA Corporation GH100 [H100 SXM5 80GB] (rev a1)\n"
+        for bus in ("1b", "43", "52")
+    )
+    names = "".join(
+        f"GPU {n}: NVIDIA H100 80GB HBM3 (UUID: GPU-11111111-1111-1111-1111-11111111111{n})\n"
+        for n in range(3)
+    )
+    ticket_of = "root@n1:~# lspci -d 10de:\n{}root@n1:~# nvidia-smi -L\n{}".format
+    short = ticket(ticket_of(cards, "".join(names.splitlines(keepends=True)[:2])))
+    assert "2 of 3" in about(short, "gpu.count").say
+    assert "nvidia-smi lists 2 of 3" in short.say
+    assert rules(ticket(ticket_of(cards, names))) == set()

@@ -98,6 +98,7 @@ def test_a_pending_remap_with_unreadable_counters() -> None:
     assert about(found, "remap.pending").action is Action.RESET_GPU
     assert "ecc_uncorrected_volatile" not in told
     assert "RMA" not in words(found)
+    assert "not readable" in found.say
     assert "not the same as zero" in words(found)
 
 
@@ -109,7 +110,7 @@ def test_a_power_cap_is_normal_at_the_limit_and_a_fault_below_it() -> None:
     assert {n: straggler[n] for n in wanted["straggler"]} == wanted["straggler"]
     capped = about(found, "straggler.power_limit")
     assert capped.device == "0000:3a:00.0"
-    for part in ("GPU 2", "150 W", "300 W", "61 %", "GPUs 0, 1, 3"):
+    for part in ("GPU 2", "150 W", "300 W", "61 %", "default", "GPUs 0, 1, 3"):
         assert part in found.say
     assert rules(found) == {"straggler.power_limit"}
 

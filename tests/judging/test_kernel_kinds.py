@@ -90,6 +90,8 @@ KINDS = [
      "nvlink.rx_detect", WARN, "GPU3"),
     ("nvidia-modeset: ERROR: GPU:0: Error while waiting for GPU progress: 0x0000c67d:0",
      "driver.modeset", INFO, "progress"),
+    ("nvidia-peermem nv_get_p2p_free_callback:127 ERROR detected invalid context, skipping further",
+     "driver.peermem", INFO, "invalid context"),
     ("NVRM: rm_init_adapter failed, device minor number 3", "driver.init_failed", CRITICAL,
      "minor 3"),
     ("Memory failure: 0x1234: recovery action for dirty LRU page: Recovered",

@@ -404,7 +404,7 @@ def test_an_old_xid_of_a_gpu_that_shows_no_life_stays() -> None:
     node.put("host", "", uptime_s=400_000.0)
     node.kernel(LOST, ago_s=200_000.0)
     assert by_rule(findings(node))["xid.79"].severity is Severity.INFO
-    node.facts.latest.pop(("gpu", SLOTS[1]))
+    node.put("gpu", SLOTS[1], index=1, nvml_rc=15)
     assert by_rule(findings(node))["xid.79"].severity is Severity.CRITICAL
 
 

@@ -371,7 +371,7 @@ def test_counting_the_bus(machine: Machine) -> None:
     assert sorted(rows) == BUS
     assert rows[BUS[4]] == {
         "pci": BUS[4], "device_id": "2330", "in_nvml": False, "config_ok": False,
-        "driver": "nvidia", "slot": "GPU5",
+        "driver": "nvidia", "slot": "SXM5",
     }  # fmt: skip
     assert rows[BUS[0]]["config_ok"] is True
     assert rows[BUS[7]]["driver"] == "vfio-pci"

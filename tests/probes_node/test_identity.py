@@ -30,7 +30,7 @@ def test_a_healthy_h100(each_machine: Machine) -> None:
         "temp_max_c": 87, "temp_slowdown_c": 89, "temp_shutdown_c": 92, "mem_temp_max_c": 95,
         "tlimit_slowdown_c": -2, "tlimit_shutdown_c": -5, "tlimit_max_c": 0, "tlimit_mem_c": 0,
         "sm_clock_app_mhz": 1980, "sm_clock_app_default_mhz": 1980, "mig_mode": False,
-        "mig_pending": False, "slot": "GPU3",
+        "mig_pending": False, "slot": "SXM3",
     }  # fmt: skip
     assert {name: gpu.get(name) for name in wanted} == wanted
     assert not {"inforom_power", "numa_node", "host_vgpu_mode", "mig_instances", "nvml_rc"} & set(
@@ -115,7 +115,7 @@ def test_bus_rows_say_which_driver_has_the_card(machine: Machine) -> None:
     with machine.session() as session:
         rows = {row["pci"]: row for row in session.rows("inventory")}
     assert [rows[BUS[n]]["driver"] for n in range(3)] == ["nvidia", "", "nouveau"]
-    assert rows[BUS[1]]["slot"] == "GPU2"
+    assert rows[BUS[1]]["slot"] == "SXM2"
 
 
 def test_a_node_whose_driver_is_not_loaded(machine: Machine) -> None:

@@ -54,7 +54,7 @@ def test_a_lost_gpu_is_named_by_slot_and_the_others_stay(scene: Scene) -> None:
     scene.interval()
     lost = scene.rule("gpu.lost")
     assert lost.device == BUS[3]
-    assert "slot GPU4" in lost.say or lost.label == "GPU3"
+    assert "slot SXM4" in lost.say or lost.label == "GPU3"
     assert "7 others" in lost.say
     assert scene.rule("gpu.config_space").device == BUS[3]
     assert scene.worst() is Severity.CRITICAL
@@ -67,7 +67,7 @@ def test_a_vanished_gpu_is_named_by_address_and_slot_though_indices_moved(scene:
     sysfs.lose_gpu(scene.root, BUS[2])
     scene.interval(2)
     count = scene.rule("gpu.count")
-    assert count.say.startswith(f"7 of 8 GPUs present; missing {BUS[2]} (slot GPU3)")
+    assert count.say.startswith(f"7 of 8 GPUs present; missing {BUS[2]} (slot SXM3)")
     assert f"{BUS[2]} is on the bus list but its config space reads ff" in count.evidence
     assert {f.device for f in scene.findings() if f.rule == "gpu.gone"} == {BUS[2]}
 

@@ -49,7 +49,7 @@ FAULTS = {
     "storage.disk": "blk_update_request: I/O error, dev sda, sector 2048 op 0x0:(READ)",
     "storage.filesystem": "EXT4-fs error (device sda2): ext4_find_entry:1455: inode #2",
 }
-INFORMATION = {"driver.modeset", "host.library_crash", "kernel_log.unreadable",
+INFORMATION = {"driver.modeset", "driver.peermem", "host.library_crash", "kernel_log.unreadable",
                "kernel_log.crash_dump"}  # fmt: skip
 """Rules that never rise above info."""
 OTHERWISE = {"driver.init_failed", "pcie.aer_corrected", "host.corrected_errors", "xid"}
