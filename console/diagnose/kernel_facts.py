@@ -44,8 +44,8 @@ def of_host(events: list[KernelEvent], boot_at: float | None, now: float | None)
 
 
 _COUNTED = frozenset({
-    "off_bus", "rminit", "mismatch", "rx_detect", "modeset", "peermem", "fabric_manager", "iommu", "slot",
-    "pci_dead", "mce", "lockup", "hard_lockup", "rcu_stall", "hung_task", "panic", "bug",
+    "off_bus", "rminit", "mismatch", "rx_detect", "modeset", "peermem", "fabric_manager", "iommu",
+    "slot", "pci_dead", "mce", "lockup", "hard_lockup", "rcu_stall", "hung_task", "panic", "bug",
     "segfault", "cpu_hot",
 })  # fmt: skip
 

@@ -148,7 +148,7 @@ class _Description:
 
     def _head(self, name: str, value: str) -> None:
         assert self.node is not None
-        if name in ("Roles", "Taints", "Conditions", "Capacity"):
+        if name in ("Roles", "Taints", "Unschedulable", "Capacity"):
             # Pods have a Name: too; only nodes have these.
             self.found.nodes[self.node.name] = self.node
         if name == "Taints" and ":No" in value:

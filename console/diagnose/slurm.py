@@ -64,7 +64,7 @@ def sniff(head: str) -> int:
 
 def read(text: Text) -> Report:
     """Every node of every form in the text."""
-    lines = [line for _, line in text]
+    lines = _indented([line for _, line in text])
     values = text.documents() if any(line.lstrip().startswith("{") for line in lines[:200]) else []
     pasted = slurm_paste.read(lines, values)
     pasted.errors = [match[0] for line in lines if (match := ERROR.search(line))][:20]
@@ -82,6 +82,19 @@ def read(text: Text) -> Report:
     report.drain = f"{NO}: already drained" if automatic else NO
     report.unknown.append("the state of the GPUs: Slurm knows only whether it may start jobs")
     return report
+
+
+def _indented(lines: list[str]) -> list[str]:
+    """A record's further lines whose indent was eaten on the way, indented as scontrol does."""
+    found, inside = [], False
+    for line in lines:
+        inside = line.startswith("NodeName=") or (inside and bool(line.strip()))
+        eaten = inside and not line.startswith((" ", "NodeName=")) and _FIELD.match(line)
+        found.append(f"   {line}" if eaten else line)
+    return found
+
+
+_FIELD = re.compile(r"[A-Z][A-Za-z]+=")
 
 
 def _facts(pasted: Pasted) -> dict[str, Any]:

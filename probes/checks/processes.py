@@ -36,8 +36,7 @@ FOREIGN = Rule(
     cause="work left over from a job, or started past the scheduler",
     action=Action.RESTART_APP,
     next_step="ask its owner, then end it: the next job does not get the whole GPU",
-    source="PRI counts any foreign process as an error, activity from 20 %; the rest: our "
-    "estimate",
+    source="PRI counts any foreign process as an error, activity from 20 %; the rest: our estimate",
     others="GCM retries 3 x 3 s, then kills; PRI: any is an error, known agents aside; SOP",
     example="python3 train.py of alice, job 4711, 70.1 GiB, 2 h old; the scheduler has no job here",
     limits=("processes.settle_s", "processes.foreign_mib", "processes.foreign_util_percent"),

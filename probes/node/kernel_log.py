@@ -88,7 +88,7 @@ def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
     """
     source = _source(ctx)
     if not source:
-        return {"": dict(_dumps(ctx), readable=False)}, []
+        return {"": {"readable": False}}, []
     recent = Recent()
     with readers.opened(ctx, source, follow=False) as log:
         for line in log.lines():
@@ -101,7 +101,7 @@ def follow(ctx: "Context", emit: "Emit") -> "None":
     """The recent lines, then new ones as they come. Returns when the source ends."""
     source = _source(ctx)
     if not source:
-        emit({"": dict(_dumps(ctx), readable=False)}, [])
+        emit({"": {"readable": False}}, [])
         return
     pause = threading.Event()
     with readers.opened(ctx, source, follow=True) as log:

@@ -255,3 +255,28 @@ def test_a_training_log_below_a_table_is_its_own_part() -> None:
     watchdog = "[rank5]:[E303 ProcessGroupNCCL.cpp:616] [Rank 5] Watchdog caught collective operation timeout: WorkNCCL(SeqNum=7, OpType=ALLREDUCE, Timeout(ms)=600000) ran for 600029 milliseconds before timing out.\n"
     kinds = [one.kind for one in ticket(f"{scontrol}\nTraining log:\n{watchdog}{watchdog}").inputs]
     assert kinds == ["slurm", "nccl-debug"]
+
+
+@pytest.mark.parametrize("lead", ["> ", ">> ", "    ", "\t"])
+def test_quoted_and_indented_pastes_are_read(lead: str) -> None:
+    table = (
+        "NAME      STATUS     ROLES    AGE   VERSION\ngpu-a02   NotReady   <none>   10d   v1.31.4\n"
+    )
+    for text in (LSPCI.replace("rev a1", "rev ff"), table, "NodeName=n1 Arch=x State=DOWN\n"):
+        plain = ticket(text)
+        quoted = ticket("".join(f"{lead}{line}\n" for line in text.splitlines()))
+        assert quoted.verdict is plain.verdict
+        assert only(quoted).kind == only(plain).kind
+
+
+@pytest.mark.parametrize(
+    "prompt",
+    ["root@gpu-a07:~# ", "[root@gpu-a07 ~]# ", "ops@gpu-a07:/var/log$ ", "gpu-a07$ ",
+     "(base) ops@gpu-a07:~$ ", "[ops@gpu-a07.site.example ~]$ "],
+)  # fmt: skip
+def test_prompts_of_many_shells(prompt: str) -> None:
+    diagnosis = ticket(f"{prompt}ps aux\n{PS}")
+    assert {f.node for f in diagnosis.inputs[0].findings} == {"gpu-a07"}
+
+
+PS = "  PID STAT WCHAN                COMMAND\n 3301 D    rpc_wait_bit_killable python3\n"

@@ -223,3 +223,11 @@ def test_five_thousand_nodes_are_read_and_named_folded() -> None:
     assert found.facts["nodes"] == 5000
     assert len(found.findings) == 10
     assert "gpu[0000,0500" in found.say
+
+
+def test_a_record_whose_indent_was_eaten() -> None:
+    from tests.diagnose.support import path
+
+    whole = path("slurm-existing-drain-running-job").read_text(encoding="utf-8")
+    eaten = "\n".join(line.strip() for line in whole.splitlines())
+    assert only(ticket(eaten)).facts == only(ticket(whole)).facts

@@ -26,7 +26,7 @@ def scheduler(scene: Scene, state: str, *jobs: str) -> None:
     )
 
 
-def train(scene: Scene, gpus: int = 8, **env: str) -> None:
+def train(scene: Scene, gpus: int = 8, **env: Any) -> None:
     """A training job on the first GPUs."""
     for gpu in range(gpus):
         process(scene, 4000 + gpu, "python3", "train.py", **env)
