@@ -32,6 +32,11 @@ class Expected(Struct, frozen=True):
     source: str
     """File and line that say so."""
 
+    @property
+    def least(self) -> int | None:
+        """The smallest whole number among them."""
+        return min((v for v in self.values if type(v) is int), default=None)
+
 
 Expectations: TypeAlias = Mapping[str, Expected]
 """Fact -> what the site expects of it."""

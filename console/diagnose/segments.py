@@ -58,7 +58,7 @@ def pieces(lines: list[Line], kind: str = "") -> list[Piece]:
         reader = guess.reader if guess else None
         return [Piece(kind, "", "", lines, 100, reader)]
     found: list[Piece] = []
-    for block in _blocks(lines):
+    for block in _blocks(_unquoted(lines)):
         for piece in _paragraphs(block):
             _join(found, piece, full=len(found) >= PIECES)
     _attach_first(found)
@@ -98,7 +98,7 @@ def _paragraphs(block: Piece) -> Iterator[Piece]:
     One format may have blank lines inside: a paragraph changes the reader only when another one is
     sure of it, and the reader of the whole block is not surer.
     """
-    whole = _unquote(block)
+    whole = _dedent(block)
     current: Piece | None = None
     for part in _split(block.lines):
         guess = detect.best(_head(part))
@@ -139,18 +139,24 @@ def _inside(current: Piece, whole: detect.Guess | None, score: int) -> bool:
 _QUOTED = re.compile(r"^\s*>+ ?")
 
 
-def _unquote(block: Piece) -> detect.Guess | None:
-    """The reader of the whole block; a mail's "> " and a common indent go where that helps it."""
+def _unquoted(lines: list[Line]) -> list[Line]:
+    """Without the "> " that a mail puts in front: no format begins a line with it."""
+    return [
+        Line(n, _QUOTED.sub("", text, count=1)) if text.lstrip()[:1] == ">" else Line(n, text)
+        for n, text in lines
+    ]
+
+
+def _dedent(block: Piece) -> detect.Guess | None:
+    """The reader of the whole block; a common indent goes where that helps it."""
     whole = detect.best(_head(block.lines))
     plain = [Line(n, t.expandtabs(8) if t[:1] == "\t" else t) for n, t in block.lines]
     filled = [text for _, text in plain if text.strip()]
-    before = plain
-    if filled and all(_QUOTED.match(text) for text in filled):
-        plain = [Line(n, _QUOTED.sub("", text, count=1)) for n, text in plain]
-        filled = [_QUOTED.sub("", text, count=1) for text in filled]
     indent = min((len(text) - len(text.lstrip(" ")) for text in filled), default=0)
-    plain = [Line(n, text[indent:]) for n, text in plain] if indent else plain
-    other = detect.best(_head(plain)) if plain is not before else None
+    if not indent:
+        return whole
+    plain = [Line(n, text[indent:]) for n, text in plain]
+    other = detect.best(_head(plain))
     if other is not None and (whole is None or other.score > whole.score):
         block.lines = plain
         return other

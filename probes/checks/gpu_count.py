@@ -98,6 +98,9 @@ def _expected(look: Look, node: Sample) -> tuple[int | None, str]:
     """How many GPUs, and who says so."""
     if look.facts.node.gpus is not None:
         return look.facts.node.gpus, f"the inventory says gpus: {look.facts.node.gpus}"
+    stated = look.rules.roles.get(look.facts.node.role, {}).get("gpu_count")
+    if stated is not None and (least := stated.least) is not None:
+        return least, f"site overlay says {least} ({stated.source})"
     on_bus = whole(node.values.get("pci_gpu_count"))
     majority = look.peers.gpu_count if look.peers.nodes >= MANY else None
     if on_bus is not None and on_bus >= (majority or 0):

@@ -104,8 +104,13 @@ def _named(
 def _too_few(
     look: Look, here: dict[str, dict[str, Scalar]], others: int, share: float
 ) -> Iterator[Finding]:
-    """Fewer compute ports than nearly all peers have active, whatever they are called here."""
+    """Fewer compute ports than nearly all peers have active, whatever they are called here.
+
+    Where the site says how many, its word is compared (site.expected), not the peers'.
+    """
     usual = look.peers.ib_ports
+    if "ib_ports" in look.rules.roles.get(look.facts.node.role, {}):
+        return
     found = sum(
         1 for port, values in here.items()
         if port_role(values) == COMPUTE or port in look.peers.ib_slots
