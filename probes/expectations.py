@@ -21,6 +21,7 @@ from inventory.nearest import nearest
 from probes.drift_facts import FACTS, SERVICE_NAMES
 from probes.event import Scalar
 from probes.node.modules import ALLOWED
+from probes.reading import number
 from probes.rules_file import figure, shown, texts, unknown
 
 
@@ -35,7 +36,8 @@ class Expected(Struct, frozen=True):
     @property
     def least(self) -> int | None:
         """The smallest whole number among them."""
-        return min((v for v in self.values if type(v) is int), default=None)
+        numbers = (number(value) for value in self.values)
+        return min((int(n) for n in numbers if n is not None), default=None)
 
 
 Expectations: TypeAlias = Mapping[str, Expected]

@@ -22,7 +22,7 @@ from probes.rules import load_rules
 from probes.sanitise import clean
 
 WINDOWS = 8
-"""Places of a large input where its format is looked for, evenly spread over its first 8 MiB."""
+"""Places of a large input where its format is looked for, evenly spread over its beginning."""
 SAY_CHARS = 500
 
 

@@ -56,7 +56,7 @@ def pieces(lines: list[Line], kind: str = "") -> list[Piece]:
     if kind:
         guess = detect.best(_head(lines), kind)
         reader = guess.reader if guess else None
-        return [Piece(kind, "", "", lines, 100, reader)]
+        return [Piece(kind, "", "", _unquoted(lines), 100, reader)]
     found: list[Piece] = []
     for block in _blocks(_unquoted(lines)):
         for piece in _paragraphs(block):
@@ -71,16 +71,20 @@ def pieces(lines: list[Line], kind: str = "") -> list[Piece]:
 def _blocks(lines: list[Line]) -> Iterator[Piece]:
     """Between prompts, fences and rules."""
     block = Piece("", "", "")
+    filled, count = False, 0
     for line in lines:
         prompt = _prompt(line.text)
-        if prompt is None and not _CUT.match(line.text[:80]):
+        cut = prompt is not None or _CUT.match(line.text[:80]) is not None
+        if not cut or count >= PIECES:
             block.lines.append(line)
+            filled = filled or bool(line.text.strip())
             continue
-        if any(text.strip() for _, text in block.lines):
+        if filled:
             yield block
+            count += 1
         host, command = prompt or (block.host, "")
-        block = Piece("", host, command)
-    if any(text.strip() for _, text in block.lines):
+        block, filled = Piece("", host, command), False
+    if filled:
         yield block
 
 
@@ -176,11 +180,13 @@ def _piece(block: Piece, part: list[Line], guess: detect.Guess | None) -> Piece:
 
 def _split(lines: list[Line]) -> Iterator[list[Line]]:
     part: list[Line] = []
-    blank = False
+    blank = filled = False
+    count = 0
     for line in lines:
-        if blank and line.text.strip() and any(text.strip() for _, text in part):
+        if blank and filled and count < PIECES and line.text.strip():
             yield part
-            part = []
+            part, filled, count = [], False, count + 1
+        filled = filled or bool(line.text.strip())
         blank = not line.text.strip()
         part.append(line)
     if part:

@@ -71,17 +71,17 @@ VALUE = (
 
 SECRETS = (
     (re.compile(r"(audit[^\n]{0,120}?\b(?:argc=\d+ |proctitle=|cmd=|data=))[^\n]*"), r"\1[struck]"),
-    (re.compile(r"(?i)((?:authorization|cookie)[\"'\\]{0,4}[ \t]*[=:][ \t]*)[^\n]*"), r"\1[struck]"),
+    (re.compile(r"(?i)((?:authorization|cookie)[\"'\\]{0,4}[ \t]{0,20}[=:][ \t]{0,20})[^\n]*"), r"\1[struck]"),
     (
         re.compile(
-            r"(?im)(" + NAMES + r"[\"'\\\]]{0,4}[ \t]*(?:[=:]+>?|%3[ad]|[ \t])[ \t]*)" + VALUE
+            r"(?im)(" + NAMES + r"[\"'\\\]]{0,4}[ \t]{0,20}(?:[=:]+>?|%3[ad]|[ \t])[ \t]{0,20})" + VALUE
         ),
         r"\1[struck]",
     ),
     (
         re.compile(
             r"(?im)((?:\bpass|pwd|psk|[?&](?:sig|signature|x-amz-[a-z-]+)|[\"']_?auth)"
-            r"[\"'\\]{0,4}[ \t]*[=:][ \t]*)" + VALUE
+            r"[\"'\\]{0,4}[ \t]{0,20}[=:][ \t]{0,20})" + VALUE
         ),
         r"\1[struck]",
     ),
@@ -90,7 +90,7 @@ SECRETS = (
         r"\1[struck]@",
     ),
     (re.compile(r"(?i)\b(netroot=iscsi:)[^\s@]+@"), r"\1[struck]@"),
-    (re.compile(r"(?i)\b(bearer[ \t]+)(?!\[struck\])[^\s\"',;]{8,}"), r"\1[struck]"),
+    (re.compile(r"(?i)\b(bearer[ \t]{1,20})(?!\[struck\])[^\s\"',;]{8,}"), r"\1[struck]"),
     (re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy)\$[^\s:\"',]{8,}"), "[struck]"),
     (
         re.compile(

@@ -65,6 +65,7 @@ class Scene:
         self._seen: dict[str, set[str]] = {}
         self._kernel_until = float("-inf")
         self._rounds = 0
+        self._boot = 1
         self.save()
 
     def __enter__(self) -> Self:
@@ -136,9 +137,19 @@ class Scene:
             self.fleet.tick()
         return self
 
+    def reboot(self) -> None:
+        """The node comes back with another boot id; a new agent is started at the next interval."""
+        if self._session is not None:
+            self._session.__exit__(None, None, None)
+        self._session = None
+        self._boot += 1
+        self._answers = Answers(NAME)
+        self._seen.clear()
+
     def _hello(self) -> None:
+        boot_id = f"boot-{self._boot}"
         hello = Hello(
-            host=NAME, python="3.11", uid=0, boot_id="boot-1", wall=self.now, mono=self.clock
+            host=NAME, python="3.11", uid=0, boot_id=boot_id, wall=self.now, mono=self.clock
         )
         self._feed(self._answers.hello(hello, self.clock, self.now))
         self._feed(NodeStatus(node=NAME, at=self.now, state=NodeState.UP))

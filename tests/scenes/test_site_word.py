@@ -1,4 +1,4 @@
-"""The site's word goes before peers and bus: fewer by design is no fault, fewer than said is one."""
+"""The site's word goes before peers and bus: fewer by design is no fault."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from msgspec import structs
 
 from probes.event import Severity
 from probes.rules import load_rules
@@ -38,9 +37,9 @@ def test_seven_of_eight_by_design(stated: Callable[[str], Scene]) -> None:
     scene = stated("roles: {compute: {gpu_count: 7}}\n")
     scene.interval()
     lose(scene, 3)
-    scene.fleet.nodes["gpu001"].gone.clear()
+    scene.reboot()
     scene.interval(2)
-    assert "gpu.count" not in {f.rule for f in scene.findings()}
+    assert scene.rules() == set()
 
 
 def test_fewer_than_the_site_says_is_told_once(stated: Callable[[str], Scene]) -> None:
@@ -61,4 +60,4 @@ def test_without_a_word_of_the_site_the_peers_count(scenes: Callable[..., Scene]
     lose(scene, 3)
     scene.interval(2)
     assert "site" not in scene.rule("gpu.count").source
-    assert structs.asdict(scene.rule("gpu.count"))["hard"] is True
+    assert scene.rule("gpu.count").hard
