@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
+from console.evidence import Kept
 from console.fleet import Fleet
 from console.tui import view
 from console.tui.app import BREATH_S, JUDGING_S, SLICE_S, ConsoleApp
@@ -152,6 +153,10 @@ class Feed:
 
     def start_test(self, names: Sequence[str]) -> dict[str, str]:
         """Never: read-only."""
+        raise NotImplementedError
+
+    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """Nobody presses e here."""
         raise NotImplementedError
 
     def ssh_command(self, name: str) -> list[str]:

@@ -131,7 +131,7 @@ def _large(source: Input, kind: str, seen: list[tuple[Report, detect.Reader]]) -
     if guess is None:
         return _not_recognised(source.name, "")
     lines = source.stream() if guess.reader.STREAMS else source.lines()
-    report = guess.reader.read(Text(lines, source.name))
+    report = guess.reader.read(Text(lines, source.name, whole=source.whole))
     seen.append((report, guess.reader))
     return _part(source, report, "")
 

@@ -53,10 +53,15 @@ class Text:
     """Lines of one piece of one input."""
 
     def __init__(
-        self, lines: Iterable[Line], source: str = "", *, host: str = "", command: str = ""
-    ) -> None:
-        """`host` and `command` are those of the prompt above the piece, where there is one."""
+        self, lines: Iterable[Line], source: str = "", *, host: str = "", command: str = "",
+        whole: str = "",
+    ) -> None:  # fmt: skip
+        """`host` and `command` are those of the prompt above the piece, where there is one.
+
+        `whole` is the text itself, where the lines are not all of it.
+        """
         self._lines = lines
+        self._whole = whole
         self.source = source
         self.host = host
         self.command = command
@@ -72,7 +77,7 @@ class Text:
 
     def whole(self) -> str:
         """The text in one piece, long lines uncut. Not sanitised: for parsers of JSON or XML."""
-        return "\n".join(text for _, text in self._lines)
+        return self._whole or "\n".join(text for _, text in self._lines)
 
     def documents(self) -> list[Any]:
         """The JSON values of the text, whatever stands around them."""
@@ -128,6 +133,8 @@ class Input:
         self.name = name
         self._below = below
         self.notes: list[str] = []
+        self.whole = ""
+        """All of the text, once `lines` has read it."""
         self._stream = stream
         self.start = self._read(SMALL_BYTES + 1)
         self.small = len(self.start) <= SMALL_BYTES
@@ -169,7 +176,8 @@ class Input:
         if len(raw) > WHOLE_BYTES:
             raw = raw[:WHOLE_BYTES]
             self.notes.append(f"only the first {WHOLE_BYTES >> 20} MiB were read")
-        found = decoded(raw).split("\n", LINES)
+        self.whole = decoded(raw)
+        found = self.whole.split("\n", LINES)
         if len(found) > LINES:
             found.pop()
             self.notes.append(f"only the first {LINES} lines were read")

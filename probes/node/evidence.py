@@ -39,14 +39,30 @@ KERNEL_COMMANDS = (
 )
 """They ask the kernel and the driver, so they are right from inside a container too."""
 
+UNIT_FACTS = (
+    "Id,LoadState,ActiveState,SubState,Result,NRestarts,ExecMainStatus,ActiveEnterTimestamp,"
+    "InactiveEnterTimestamp"
+)
+"""`systemctl status` and the description of a transient unit would show command lines."""
+
 HOST_COMMANDS = (
     ("kernel-this-boot.txt", ("journalctl", "-k", "-b", "0", "-n", "5000", "--no-pager")),
     ("kernel-last-boot.txt", ("journalctl", "-k", "-b", "-1", "-n", "5000", "--no-pager")),
     ("lspci.txt", ("lspci", "-nn", "-vv")),
     ("ibstat.txt", ("ibstat",)),
     ("rdma-link.txt", ("rdma", "link")),
-    ("failed-units.txt", ("systemctl", "--failed", "--no-pager")),
-    ("fabric-manager.txt", ("systemctl", "status", "nvidia-fabricmanager", "--no-pager")),
+    (
+        "failed-units.txt",
+        ("systemctl", "show", "--state=failed", "--no-pager", "-p", UNIT_FACTS, "*"),
+    ),
+    (
+        "fabric-manager.txt",
+        ("systemctl", "show", "nvidia-fabricmanager", "--no-pager", "-p", UNIT_FACTS),
+    ),
+    (
+        "fabric-manager-log.txt",
+        ("journalctl", "-u", "nvidia-fabricmanager", "-n", "500", "--no-pager"),
+    ),
     ("processes.txt", ("ps", "-axo", "pid,ppid,user,stat,etime,wchan:32,comm")),
 )
 """Only where the agent sees the host itself. No option prints an environment or a command line."""
@@ -55,8 +71,11 @@ FILES = (
     "proc/cmdline", "proc/loadavg", "proc/meminfo", "proc/self/mountinfo", "proc/uptime",
     "proc/driver/nvidia/version", "proc/pressure/io", "proc/pressure/memory", "proc/mdstat",
     "etc/os-release", "sys/class/dmi/id/product_name", "sys/class/dmi/id/bios_version",
-    "sys/class/dmi/id/board_name", "var/log/fabricmanager.log",
+    "sys/class/dmi/id/board_name",
 )  # fmt: skip
+
+LOG = "var/log/fabricmanager.log"
+LOG_BYTES = 1 << 18
 
 NAMES = (
     r"(?:pass(?:word|wd|phrase|code)|secret|token|credentials?|docker_?config(?:json)?"
@@ -140,6 +159,9 @@ def run(job: "Job", args: "dict[str, object]") -> "None":
         raw = job.ctx.read_bytes(path)
         if raw is not None:
             pile.add(path.replace("/", "_") + ".txt", raw)
+    newest = tail(job.ctx.path(LOG))
+    if newest is not None:
+        pile.add(LOG.replace("/", "_") + ".txt", newest)
     pile.add("port-counters.txt", port_counters(job.ctx))
     if args.get("bug_report") is True and not stuck:
         bug_report(job, pile)
@@ -162,7 +184,7 @@ class Pile:
             data = struck(data)
         if len(data) > room:
             note = (note + "; " if note else "") + "cut: %d of %d bytes" % (max(0, room), len(data))
-            data = data[-room:] if text and room > 0 else b""
+            data = data[-room:] if text and room > 0 else b""  # half a packed file is none
         self.job.blob(name, data, note)
         self.count += 1
         self.sent += len(data)
@@ -234,6 +256,20 @@ def _reaped(child: "object", limit_s: "float") -> "bool":
     return True
 
 
+def tail(path: "str") -> "bytes | None":
+    """The newest whole lines of a log; None when it cannot be read."""
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        try:
+            size = os.fstat(handle).st_size
+            data = os.pread(handle, LOG_BYTES, max(0, size - LOG_BYTES))
+        finally:
+            os.close(handle)
+    except OSError:
+        return None
+    return data[data.find(b"\n") + 1 :] if size > LOG_BYTES else data
+
+
 def port_counters(ctx: "Context") -> "bytes":
     """Every counter of every RDMA port: `mlx5_0/1 counters/symbol_error 0`, one a line."""
     lines = []
@@ -253,12 +289,20 @@ BUG_REPORT_S = 120.0
 """nvidia-bug-report.sh in safe mode takes 20-60 s on 8 GPUs; our estimate."""
 
 
+REPORT_BYTES = 64 << 20
+"""Most of a report once unpacked; usual ones are 2-20 MB. Our estimate."""
+
+
 def bug_report(job: "Job", pile: "Pile") -> "None":
     """NVIDIA's own collection. The one thing that needs a file on the node, in memory, removed."""
     import shutil
     import tempfile
 
-    folder = tempfile.mkdtemp(prefix="gpuconsole-", dir="/dev/shm")
+    try:
+        folder = job.folder = tempfile.mkdtemp(prefix="gpuconsole-", dir="/dev/shm")
+    except OSError as error:
+        pile.add("nvidia-bug-report.txt", b"", "not run: /dev/shm: %s" % error.strerror)
+        return
     try:
         out = os.path.join(folder, "report")
         argv = ["nvidia-bug-report.sh", "--safe-mode", "--output-file", out]
@@ -267,8 +311,30 @@ def bug_report(job: "Job", pile: "Pile") -> "None":
         if not made:
             pile.add("nvidia-bug-report.txt", said, note or "it wrote no file")
         for name in made[:1]:
-            with open(os.path.join(folder, name), "rb") as file:
-                raw = file.read(FILE_BYTES + 1)
-            pile.add("nvidia-bug-" + name, raw, note, text=False)
+            raw, trouble = report(os.path.join(folder, name))
+            note = "; ".join(filter(None, (note, trouble)))
+            pile.add("nvidia-bug-report.gz", raw, note, text=False)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def report(path: "str") -> "tuple[bytes, str]":
+    """(the report packed again without its secrets, note); a broken one as far as it goes."""
+    import gzip
+    import zlib
+
+    text, note = bytearray(), ""
+    try:
+        with open(path, "rb") as plain:
+            packed = plain.read(2) == b"\037\213"
+        with (gzip.open(path) if packed else open(path, "rb")) as file:
+            while len(text) < REPORT_BYTES:
+                part = file.read(1 << 20)
+                if not part:
+                    break
+                text += part
+            else:
+                note = "cut: only the first %d MB" % (REPORT_BYTES >> 20)
+    except (OSError, EOFError, zlib.error) as error:
+        note = "cut: it cannot be read to its end (%s)" % error
+    return gzip.compress(struck(bytes(text)), 6), note

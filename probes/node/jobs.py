@@ -59,6 +59,8 @@ class Job:
         self.cancelled = threading.Event()
         self.timed_out = threading.Event()
         self.child: "subprocess.Popen[bytes] | None" = None
+        self.folder = ""
+        """A temporary folder of its own; it goes with the agent, too."""
         self._writer = writer
 
     def state(self, state: "str", text: "str" = "", rc: "int | None" = None) -> "None":
@@ -178,6 +180,10 @@ class Jobs:
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)
         kill_tree(os.getpid(), itself=False)
+        if self._job is not None and self._job.folder:
+            import shutil
+
+            shutil.rmtree(self._job.folder, ignore_errors=True)
 
     def _serve(self) -> "None":
         while True:

@@ -317,3 +317,16 @@ def test_our_own_drain_as_json_and_as_text() -> None:
         assert "ops2" in left.say
         assert only(diagnosis).facts["steps"] == {"gpu-a08": "refused", "gpu-a09": "done"}
         assert diagnosis.say == "1 of 2 nodes as ordered; 1 left as they were"
+
+
+def test_a_list_of_many_lines_is_read_whole(tmp_path: Any) -> None:
+    """Larger than what is taken apart into pieces, and with more lines than are kept."""
+    from console.diagnose import text
+    from console.diagnose.command import diagnose
+
+    file = tmp_path / "pods"
+    pods = [pod(f"p{n}", spec={"nodeName": f"n{n}"}) for n in range(12_000)]
+    file.write_text(listed(*pods))
+    assert file.stat().st_size > text.SMALL_BYTES
+    told = only(diagnose([text.open_input(str(file))]))
+    assert "12000 pods" in told.say

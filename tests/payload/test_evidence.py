@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
+import gzip
 import os
+import time
 import zlib
 from pathlib import Path
 
@@ -25,12 +27,34 @@ SECRETS = {
     "hf_abcdefghijklmnopqrstuv": "hf_abcdef",
     "rd.luks.secret=deadbeef": "deadbeef",
     "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2ln": "eyJhbGci",
+    '{"db": {"password": "quoted one"}}': "quoted one",
+    r'{"log":"{\"password\":\"packed twice\"}"}': "packed twice",
+    '{"auths":{"nvcr.io":{"auth":"JG9hdXRodG9rZW46"}}}': "JG9hdXRo",
+    "PASSWORD=semi;colon,comma": "comma",
+    "passphrase='two words'": "words",
+    "Authorization: Basic dXNlcjpwYXNz": "dXNlcjpw",
+    'audit: type=1309 audit(1.2:3): argc=2 a0="mysql" a1="-pw0rds"': "w0rds",
+    "audit: type=1327 audit(1.2:3): proctitle=6D7973716C002D70": "6D7973",
+    "netroot=iscsi:user:chap55@10.0.0.1::::iqn.x": "chap55",
+    "https://ops:p@at@registry.example/x": "at@reg",
+    "AccountKey=azure1+/==;EndpointSuffix=x": "azure1",
+    "nvapi-abcdefghijklmnopqrstuvwxyz0123": "nvapi-abc",
+    "kubeadm join 10.0.0.1:6443 --token abcdef.9876543210": "9876543210",
+    "https://x.blob.example/a?sv=1&sig=signed55": "signed55",
+    "root:$6$saltsalt$hashedhashed:19000": "hashedhashed",
 }
 HARMLESS = (
     "NVRM: Xid (PCI:0000:1b:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.",
     "GPU UUID                     : GPU-aaaaaaaa-0000-4000-8000-000000000001",
     "mlx5_0/1 counters/symbol_error 12",
     "Serial Number : 1650923000001",
+    "Virtualization Mode : Pass-Through\n    Host VGPU Mode : N/A",
+    "SMART test result: PASSED\n[ 12.5] pcieport 0000:16:01.0: AER: aer_status: 0x00000040",
+    "mlx5_core 0000:17:00.0: a line that ends with token\n[ 12.6] NVRM: Xid (PCI:0000:1b:00): 48",
+    "Identifier : 0x0d (QSFP28), Passive copper cable",
+    "iommu: Default domain type: Passthrough",
+    'audit: type=1400 audit(1.2:3): apparmor="DENIED" comm="nvidia-smi"',
+    "module verification failed: signature and/or required key missing - tainting kernel",
 )
 
 
@@ -141,10 +165,68 @@ def test_secrets_stay_on_the_node(node_python: str, tools: Path, tmp_path: Path)
 
 
 def test_a_bug_report_on_request_leaves_no_file(tools: Path, tmp_path: Path) -> None:
-    tool(tools, "nvidia-bug-report.sh", 'shift 2; printf "\\037\\213report" > "$1.gz"')
+    tool(tools, "nvidia-bug-report.sh", 'shift 2; echo report | gzip > "$1.gz"')
     (tmp_path / "root").mkdir()
     before = set(Path("/dev/shm").glob("gpuconsole-*"))
     with agent(None, tools, tmp_path / "root") as node:
         files = gathered(node, bug_report=True).taken()
-    assert files["nvidia-bug-report.gz"].data == b"\037\213report"
+    assert gzip.decompress(files["nvidia-bug-report.gz"].data) == b"report\n"
     assert set(Path("/dev/shm").glob("gpuconsole-*")) <= before
+
+
+def test_a_key_that_was_cut_in_two_is_struck() -> None:
+    text = b"bm90IGE\nrest of a\n-----END OPENSSH PRIVATE KEY-----\n[ 1.0] NVRM: Xid 79\n"
+    assert evidence.struck(text) == b"[struck]\n[ 1.0] NVRM: Xid 79\n"
+    begun = b"[ 1.0] Xid 79\n-----BEGIN PGP PRIVATE KEY BLOCK-----\nbm90IGE\n"
+    assert evidence.struck(begun) == b"[ 1.0] Xid 79\n[struck]"
+
+
+@pytest.mark.parametrize("piece", [b"token", b"x://y:", b"a.", b"audit ", b"token" + b" " * 2000])
+def test_lines_that_anybody_wrote_cost_no_more_than_others(piece: bytes) -> None:
+    """Twice the text is about twice the time: a repeat without a bound would be four times."""
+
+    def took(size: int) -> float:
+        text = piece * (size // len(piece))
+        before = time.process_time()
+        evidence.struck(text)
+        return time.process_time() - before
+
+    took(1 << 16)
+    assert took(1 << 20) < 30 * max(took(1 << 16), 0.002)
+
+
+def test_a_flood_is_cut_between_lines(tools: Path, tmp_path: Path) -> None:
+    """The rest of a line would be the rest of a password."""
+    tool(tools, "dmesg", "yes 'password=hunter2hunter2hunter2' | head -c 20000000")
+    (tmp_path / "root").mkdir()
+    with agent(None, tools, tmp_path / "root") as node:
+        file = gathered(node).taken()["dmesg.txt"]
+    assert b"hunter2" not in file.data.rpartition(b"\n")[0]
+    assert file.data.startswith((b"password=[struck]", b"[struck]", b"assword", b"word"))
+
+
+def test_a_bug_report_has_no_secrets_either(tools: Path, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("\n".join((*SECRETS, *HARMLESS)))
+    tool(tools, "nvidia-bug-report.sh", f'shift 2; gzip -c {tmp_path}/text > "$1.gz"')
+    (tmp_path / "root").mkdir()
+    with agent(None, tools, tmp_path / "root") as node:
+        packed = gathered(node, bug_report=True).taken()["nvidia-bug-report.gz"]
+    sent = gzip.decompress(packed.data).decode()
+    assert not [secret for secret in SECRETS.values() if secret in sent]
+    assert all(line in sent for line in HARMLESS)
+
+
+def test_an_agent_that_leaves_in_a_bug_report_leaves_no_folder(
+    tools: Path, tmp_path: Path
+) -> None:
+    """The console died: the connection ends while the report is being written."""
+    began = tmp_path / "began"
+    tool(tools, "nvidia-bug-report.sh", f'shift 2; echo x > "$1"; echo "$1 $$" > {began}; sleep 99')
+    (tmp_path / "root").mkdir()
+    with agent(None, tools, tmp_path / "root") as node:
+        node.order(op="run", id="e1", what="evidence", args={"bug_report": True})
+        assert until(lambda: began.exists() and began.read_text().endswith("\n"))
+        report, pid = began.read_text().split()
+        assert Path(report).exists()
+    assert until(lambda: not alive(int(pid)))
+    assert until(lambda: not Path(report).parent.exists())
