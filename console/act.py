@@ -176,15 +176,18 @@ def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> 
 def pool(fleet: Fleet) -> tuple[int, int]:
     """Nodes in work, and nodes that any console took out within the window."""
     known = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
-    healthy = sum(1 for a in known if a.state not in OUT_OF_WORK)
+    healthy = sum(1 for a in known if a.state not in (*OUT_OF_WORK, "unknown"))
     return healthy, sum(1 for a in known if _drained_lately(a, fleet.clock()))
 
 
 def _drained_lately(now: Allocation, at: float) -> bool:
-    """Whether any console took this node out within the window: the scheduler tells all of them."""
+    """Whether any console took this node out within the window: the scheduler tells all of them.
+
+    One that does not tell when (a hook) may mean any time: then it counts until it is resumed.
+    """
     if now.state not in OUT_OF_WORK or not now.reason.startswith(MARKER):
         return False
-    return now.reason_at is not None and at - now.reason_at < CAP_WINDOW_S
+    return now.reason_at is None or at - now.reason_at < CAP_WINDOW_S
 
 
 async def execute(
@@ -218,14 +221,25 @@ async def execute(
         raise ConsoleError(
             f"audit file {audit.path}: {error.strerror}; nothing was done"
         ) from error
-    for key, members in _by_scheduler(plan.nodes, fleet).items():
-        out: list[str] = []
-        async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
-            out += [step.node] * (step.phase == "done")
-            yield step
-        if evict is not None and out:
-            async for step in _evict(plan, out, fleet, schedulers[key], audit, feed, evict):
+    open_ends = dict.fromkeys(plan.nodes, "its outcome was not seen")
+    try:
+        for key, members in _by_scheduler(plan.nodes, fleet).items():
+            out: list[str] = []
+            async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
+                if step.phase in FINAL_PHASES:
+                    open_ends.pop(step.node, None)
+                out += [step.node] * (step.phase == "done")
                 yield step
+            if evict is not None and out:
+                open_ends |= dict.fromkeys(out, "not all of its pods were evicted")
+                async for step in _evict(plan, out, fleet, schedulers[key], audit, feed, evict):
+                    yield step
+                open_ends = {name: why for name, why in open_ends.items() if name not in out}
+    finally:
+        for name, why in open_ends.items():
+            text = f"interrupted: {why}; ask the scheduler"
+            _record(audit, plan, Step(node=name, at=time.time(), phase="failed", ok=False,
+                                      detail=text))  # fmt: skip
 
 
 async def _gathered(plan: Plan, gather: Gather, bundles: dict[str, str]) -> AsyncIterator[Step]:

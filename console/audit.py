@@ -7,10 +7,13 @@ only there a cut end can be seen.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import fcntl
 import hashlib
 import os
 import pwd
+import stat
 import syslog
 import time
 from collections.abc import Mapping, Sequence
@@ -23,6 +26,8 @@ from msgspec import Struct, structs
 from inventory.scheduler import Allocation, Plan, Step
 from probes.sanitise import clean
 
+LOCK_S = 10.0
+"""For a lock that is held for milliseconds; our estimate."""
 SYSLOG_CHARS = 400
 """Below the 480 bytes that RFC 3164 leaves to every relay."""
 
@@ -34,6 +39,17 @@ class Who(Struct, frozen=True, kw_only=True):
     sudo_user: str = ""
     ssh_client: str = ""
     tty: str = ""
+
+    @property
+    def person(self) -> str:
+        """Whose rights count: anybody can set $SUDO_USER, so it is believed of root alone."""
+        return (self.sudo_user if self.user == "root" else "") or self.user
+
+    @property
+    def told(self) -> str:
+        """The account, and who is said to have taken it."""
+        also = self.sudo_user and self.sudo_user != self.person
+        return f"{self.person} (SUDO_USER {self.sudo_user})" if also else self.person
 
 
 class AuditLine(Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -68,8 +84,8 @@ def who() -> Who:
         user = f"uid {os.getuid()}"
     return Who(
         user=user,
-        sudo_user=os.environ.get("SUDO_USER", ""),
-        ssh_client=os.environ.get("SSH_CLIENT", ""),
+        sudo_user=clean(os.environ.get("SUDO_USER", "")),
+        ssh_client=clean(os.environ.get("SSH_CLIENT", "")),
         tty=tty,
     )
 
@@ -142,22 +158,45 @@ class Audit:
 
     def _append(self, lines: Sequence[AuditLine]) -> None:
         self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        fd = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK
+        fd = os.open(self.path, flags, 0o600)
         try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise OSError(errno.EINVAL, "not a file")
             # Two consoles must not both follow the same line; closing the file unlocks it.
-            fcntl.flock(fd, fcntl.LOCK_EX)
+            _lock(fd)
+            size = os.fstat(fd).st_size
             before, torn = _last_line(fd)
             chained = _chained(lines, before)
             data = b"".join(line + b"\n" for line in chained)
             if torn:
                 data = b"\n" + data
-            while data:
-                # A disk that gets full takes a part without complaint; the rest then raises.
-                data = data[os.write(fd, data) :]
-            os.fsync(fd)
+            try:
+                while data:
+                    # A disk that gets full takes a part without complaint; the rest then raises.
+                    data = data[os.write(fd, data) :]
+                os.fsync(fd)
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(fd, size)  # or it would tell of what was then not done
+                raise
         finally:
             os.close(fd)
         _tell_syslog(lines, chained)
+
+
+def _lock(fd: int) -> None:
+    """Raises OSError when another console holds it for LOCK_S: a stopped one must not stop us."""
+    until = time.monotonic() + LOCK_S
+    while True:
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() > until:
+                raise OSError(errno.EAGAIN, "another console holds it") from None
+            time.sleep(0.01)
+        else:
+            return
 
 
 def digest(line: bytes) -> str:
@@ -169,27 +208,52 @@ def _chained(lines: Sequence[AuditLine], before: bytes | None) -> list[bytes]:
     chained: list[bytes] = []
     for line in lines:
         prev = "" if before is None else digest(before)
-        before = msgspec.json.encode(structs.replace(line, prev=prev))
+        before = _json(structs.replace(line, prev=prev))
         chained.append(before)
     return chained
 
 
+def _json(line: AuditLine) -> bytes:
+    """One line; a reason that is no UTF-8 (lone surrogates, of an argument) is made harmless."""
+    try:
+        return msgspec.json.encode(line)
+    except UnicodeEncodeError:
+        words = {
+            "node": _utf8(line.node), "reason": _utf8(line.reason), "detail": _utf8(line.detail),
+            "evidence": _utf8(line.evidence), "command": tuple(map(_utf8, line.command)),
+        }  # fmt: skip
+        return msgspec.json.encode(structs.replace(line, **words))
+
+
+def _utf8(text: str) -> str:
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
 BLOCK = 1 << 16
+LINE_BYTES = 16 << 20
+"""Longest line that is followed; 4,000 times what we write."""
 
 
 def _last_line(fd: int) -> tuple[bytes | None, bool]:
     """The last line without its newline (None in an empty file), and whether that is missing.
 
-    It is missing when the disk was full as the line was written.
+    It is missing when the disk was full as the line was written. Raises OSError for a file that is
+    none of ours.
     """
     size = at = os.fstat(fd).st_size
     if not size:
         return None, False
-    tail = b""
-    while at and b"\n" not in tail[:-1]:
+    parts: list[bytes] = []
+    found = False
+    while at and not found:
+        if size - at > LINE_BYTES:
+            raise OSError(errno.EFBIG, "its last line has no end: it is not an audit file")
         step = min(BLOCK, at)
         at -= step
-        tail = os.pread(fd, step, at) + tail
+        part = os.pread(fd, step, at)
+        found = b"\n" in (part if parts else part[:-1])
+        parts.append(part)
+    tail = b"".join(reversed(parts))
     torn = not tail.endswith(b"\n")
     return tail.removesuffix(b"\n").rpartition(b"\n")[2], torn
 
@@ -198,7 +262,7 @@ def _tell_syslog(lines: Sequence[AuditLine], chained: Sequence[bytes]) -> None:
     """Where no syslog runs this goes nowhere, and the file stands alone."""
     syslog.openlog("gpuconsole", syslog.LOG_PID, syslog.LOG_AUTH)
     for line, raw in zip(lines, chained, strict=True):
-        by = f"{line.who.sudo_user or line.who.user}"
+        by = line.who.told
         ok = "" if line.ok is None else f" {'ok' if line.ok else 'FAILED'}"
         text = f"{line.verb} {line.node} {line.what}{ok} by {by} sha256={digest(raw)}"
         syslog.syslog(syslog.LOG_NOTICE, clean(text, SYSLOG_CHARS))

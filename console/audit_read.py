@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from console.audit import AuditLine, digest
+from console.audit import LINE_BYTES, AuditLine, digest
 from console.output import Exit, Stdout, say
 from console.settings import state_dir
 from inventory.errors import UsageError
@@ -38,9 +39,16 @@ class Break(Struct, frozen=True):
 def entries(path: Path) -> Iterator[Entry]:
     """All lines, oldest first. UsageError when there is no file or it may not be read."""
     try:
+        if path.exists() and not path.is_file():
+            raise UsageError("cannot read it: not a file", where=str(path))
         with path.open("rb") as file:
-            for number, raw in enumerate(file, 1):
+            for number in itertools.count(1):
+                raw = file.readline(LINE_BYTES)
+                if not raw:
+                    return
                 yield Entry(number, raw.removesuffix(b"\n"), _read(raw))
+                while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
+                    raw = file.readline(LINE_BYTES)
     except FileNotFoundError:
         raise UsageError("nothing was drained or resumed from here yet", where=str(path)) from None
     except OSError as error:
@@ -50,7 +58,7 @@ def entries(path: Path) -> Iterator[Entry]:
 def _read(raw: bytes) -> AuditLine | None:
     try:
         return _decoder.decode(raw)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, ValueError, RecursionError):
         return None
 
 
@@ -80,12 +88,20 @@ def run(path: Path | None, *, nodes: str, verify: bool, json: bool) -> int:
         return _verify(path)
     wanted = frozenset(expand(nodes)) if nodes else None
     out = Stdout()
+    pending: dict[str, int] = {}
     for entry in entries(path):
         line = entry.line
         if line is None:
             say(f"gpuconsole: {path}:{entry.number}: not readable")
         elif wanted is None or line.node in wanted:
             out.write((entry.raw if json else _told(line).encode()) + b"\n")
+            if line.what == "intend":
+                pending[line.node] = entry.number
+            elif line.what == "outcome":
+                pending.pop(line.node, None)
+    for node, number in pending.items():
+        why = "no outcome: it is being done, or the console was killed; ask the scheduler"
+        say(f"{path}:{number}: {clean(node)}: {why}")
     return Exit.OK
 
 
@@ -101,9 +117,12 @@ def _verify(path: Path) -> int:
 
 def _told(line: AuditLine) -> str:
     """One line for a person: when, who, what, node, outcome."""
-    when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
-    who = line.who.sudo_user or line.who.user
-    source = f"@{line.who.ssh_client.split()[0]}" if line.who.ssh_client else ""
+    try:
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(line.at))
+    except (ValueError, OverflowError, OSError):
+        when = f"at {line.at:g}"
+    who = line.who.told
+    source = f"@{line.who.ssh_client.split()[0]}" if line.who.ssh_client.split() else ""
     outcome = "" if line.ok is None else ("ok" if line.ok else "FAILED")
     state = line.allocation.raw or line.allocation.state if line.allocation else ""
     words = (when, f"{who}{source}", line.verb, line.node, line.what, outcome, line.detail, state)

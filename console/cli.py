@@ -15,7 +15,7 @@ from inventory.errors import ConsoleError, UsageError
 
 KINDS = (
     "kernel-log, nccl-tests, nccl-debug, nvidia-smi, nvlink, topo, nvml, ib-tools, ib-sysfs, "
-    "slurm, kubernetes, drain, host, ssh-transport, ssh-config, inventory"
+    "slurm, kubernetes, drain, host, ssh-transport, ssh-config, inventory, evidence"
 )
 """Of `diagnose`; written out, as --help loads no reader."""
 MESSAGE_CHARS = 2000

@@ -90,7 +90,9 @@ async def _act(
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
         typed = count if yes else _ask(plan, count)
         steps = await _execute(engine, plan, typed, override, evidence, evict, out)
-    return Exit.UNKNOWN if plan.refused or not all(_went_well(steps).values()) else Exit.OK
+    good = _went_well(steps)
+    whole = all(good.get(name, False) for name in plan.nodes)
+    return Exit.OK if whole and not plan.refused else Exit.UNKNOWN
 
 
 def _check_schedulers(engine: Engine, names: list[str]) -> None:

@@ -20,6 +20,7 @@ import pwd
 import stat
 from collections.abc import Iterable
 from pathlib import Path
+from typing import BinaryIO
 
 import platformdirs
 import yaml
@@ -31,6 +32,7 @@ from inventory.errors import UsageError
 from inventory.expressions import expand
 from inventory.marked import Problems
 from inventory.nearest import nearest
+from inventory.paths import is_written
 
 SITE_FILE = Path("/etc/gpuconsole/policy.yaml")
 VERBS = ("drain", "resume", "test")
@@ -77,7 +79,7 @@ class Policy(Struct, frozen=True, kw_only=True):
         """Why this person may not do this to this node; "" when they may."""
         if self.roles is None:
             return ""
-        person = by.sudo_user or by.user
+        person = by.person
         groups = _groups(person)
         theirs = [r for r in self.roles if person in r.users or groups & r.groups]
         if any(role.covers(verb, node) for role in theirs):
@@ -87,10 +89,11 @@ class Policy(Struct, frozen=True, kw_only=True):
 
 def load() -> Policy:
     """The site's file, else the user's own without its roles. UsageError for a wrong one."""
-    if SITE_FILE.exists():
+    # A file that is there and cannot be read (a link to nowhere, a closed folder) is no permission.
+    if is_written(SITE_FILE):
         return read(SITE_FILE, owners={0})
     own = Path(platformdirs.user_config_dir("gpuconsole")) / "policy.yaml"
-    if not own.exists():
+    if not is_written(own):
         return Policy()
     found = read(own, owners={0, os.getuid()})
     return Policy(path=found.path, automatic=found.automatic)
@@ -98,14 +101,9 @@ def load() -> Policy:
 
 def read(path: Path, owners: Iterable[int]) -> Policy:
     """A policy file. UsageError for wrong content, or when others could have written it."""
-    status = path.stat()
-    if status.st_uid not in set(owners) or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        raise UsageError(
-            "others than its owner could have written it", where=str(path),
-            instead=f"chown root {path}; chmod 644 {path}",
-        )  # fmt: skip
     problems = Problems(path)
-    root = marked.compose(path, problems)
+    with _trusted(path, frozenset(owners)) as file:
+        root = marked.compose(path, problems, file)
     roles: tuple[Role, ...] | None = None
     automatic: Automatic | None = None
     top = {} if root is None else _section(root, "the policy", ("roles", "automatic"), problems)
@@ -116,6 +114,27 @@ def read(path: Path, owners: Iterable[int]) -> Policy:
         automatic = _automatic(top["automatic"], problems)
     problems.finish()
     return Policy(path=str(path), roles=roles, automatic=automatic)
+
+
+def _trusted(path: Path, owners: frozenset[int]) -> BinaryIO:
+    """The file, opened before it is judged: what is judged is what is read."""
+    try:
+        # A pipe would keep us waiting for its writer.
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
+    file = open(fd, "rb")
+    status = os.fstat(fd)
+    if not stat.S_ISREG(status.st_mode):
+        file.close()
+        raise UsageError("cannot read it: not a file", where=str(path))
+    if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        file.close()
+        raise UsageError(
+            "others than its owner could have written it", where=str(path),
+            instead=f"chown root {path}; chmod 644 {path}",
+        )  # fmt: skip
+    return file
 
 
 def _section(
@@ -173,10 +192,12 @@ def _automatic(node: yaml.Node, problems: Problems) -> Automatic | None:
         return None
     most = marked.number(found["max_nodes"], "max_nodes", 1, MOST_NODES, problems)
     share = _share(found["max_share"], problems)
-    rules = tuple(sorted(_texts(found.get("rules"), "rules", problems))) or ("*",)
+    rules = tuple(sorted(_texts(found.get("rules"), "rules", problems)))
+    if "rules" in found and not rules:
+        problems.add(found["rules"], "rules is empty", "name some, or leave it out for all")
     if most is None or share is None:
         return None
-    return Automatic(max_nodes=most, max_share=share, rules=rules)
+    return Automatic(max_nodes=most, max_share=share, rules=rules or ("*",))
 
 
 def _share(node: yaml.Node, problems: Problems) -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import BinaryIO
 
 import yaml
 
@@ -72,9 +73,14 @@ def line_of(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def compose(path: Path, problems: Problems) -> yaml.Node | None:
-    """The file's only document, or None when it is empty. UsageError when it cannot be read."""
-    text = _read(path)
+def compose(
+    path: Path, problems: Problems, opened: BinaryIO | None = None
+) -> yaml.Node | None:
+    """The file's only document, or None when it is empty. UsageError when it cannot be read.
+
+    `opened` is the file where the caller has opened it already.
+    """
+    text = _read(path, opened)
     stray = yaml.reader.Reader.NON_PRINTABLE.search(text)
     if stray is not None:
         line = text.count("\n", 0, stray.start()) + 1
@@ -90,9 +96,9 @@ def compose(path: Path, problems: Problems) -> yaml.Node | None:
     return node
 
 
-def _read(path: Path) -> str:
+def _read(path: Path, opened: BinaryIO | None) -> str:
     try:
-        with path.open("rb") as file:
+        with opened or path.open("rb") as file:
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None

@@ -12,9 +12,10 @@ from typing import Any
 from msgspec import Struct, field
 
 from console.diagnose import detect, offline, render, segments
+from console.diagnose.bundle import opened
 from console.diagnose.report import Report, sanitised, worst_advice
 from console.diagnose.segments import Piece
-from console.diagnose.text import HEAD_BYTES, Input, Line, Text, open_input, tidy
+from console.diagnose.text import HEAD_BYTES, Input, Line, Text, tidy
 from console.output import Stdout, as_json, exit_code
 from inventory.errors import UsageError
 from probes.event import SCHEMA, Finding, Severity, worst
@@ -59,7 +60,8 @@ def run(files: Sequence[str], kind: str | None, *, json: bool, rules: Path | Non
     wanted = detect.known_kind(kind) if kind else ""
     if files.count("-") > 1:
         raise UsageError("stdin can be read once", where="-", instead="name it once")
-    diagnosis = diagnose(map(open_input, files), wanted)
+    inputs = itertools.chain.from_iterable(map(opened, files))
+    diagnosis = diagnose(inputs, wanted)
     out = as_json(diagnosis, indent=sys.stdout.isatty()) if json else render.text(diagnosis)
     Stdout().write(out)
     return exit_code(diagnosis.verdict)

@@ -16,7 +16,7 @@ from inventory.nearest import nearest
 from probes.rule import Rule
 
 MODULES = (
-    "kernel_log", "nccl_tests", "nccl_json", "nccl_pairs",
+    "evidence", "kernel_log", "nccl_tests", "nccl_json", "nccl_pairs",
     "nccl_debug", "nvidia_smi", "nvlink",
     "topo", "nvml_json", "ib_tools", "ib_sysfs", "slurm", "kubernetes", "drain_output", "host",
     "ssh_text", "ssh_config_text", "hostlist",

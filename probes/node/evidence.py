@@ -241,8 +241,8 @@ def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool]":
             return bytes(data), True
         data += part
         if len(data) > 2 * FILE_BYTES:
-            # One byte more than is kept, so that it is told; and whole lines, see struck().
-            del data[: -FILE_BYTES - 1]
+            # A bit more than is kept, so that the cut is told; whole lines, see struck().
+            del data[: -FILE_BYTES - 4096]
             del data[: data.find(b"\n") + 1]
 
 

@@ -175,7 +175,10 @@ class Jobs:
             job.cancel()
 
     def kill_all(self) -> "None":
-        """Kill every descendant of this process; without /proc, the running test's child."""
+        """Kill every descendant of this process; without /proc, the running test's child.
+
+        The running test's folder goes with them.
+        """
         child = None if self._job is None else self._job.child
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)

@@ -90,8 +90,10 @@ def test_without_override_nothing_foreign_is_written(
 @given(allocations, wanted)
 def test_above_the_cap_the_count_must_be_typed(state: State, names: list[str]) -> None:
     plan = act.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
-    healthy = sum(a.state not in act.OUT_OF_WORK for a in state.values())
-    if len(plan.nodes) > max(1, 0.2 * healthy):
+    out = [a for a in state.values() if a.state in act.OUT_OF_WORK]
+    recent = sum(a.reason.startswith("gpuconsole:") for a in out)  # none of them tells when
+    known = len(state) - len(out) - sum(a.state == "unknown" for a in state.values())
+    if plan.nodes and len(plan.nodes) + recent > max(1, 0.2 * (known + recent)):
         assert plan.confirm_count == len(plan.nodes)
     else:
         assert plan.confirm_count is None
@@ -180,8 +182,6 @@ async def test_the_fleet_shows_what_the_scheduler_reports_afterwards(tmp_path: P
 
 
 async def test_intent_outcome_and_reading_are_audited_in_this_order(tmp_path: Path) -> None:
-    import json
-
     scheduler = Recorder({"n1": allocation("n1")})
     made, plan = planned(scheduler, ["n1"])
     path = tmp_path / "audit.jsonl"
@@ -251,10 +251,55 @@ def pool(*out: Allocation) -> Fleet:
         ([ours("n11", 60), ours("n12", 3000)], True),
         ([ours("n11", 60), ours("n12", 4000)], False),
         ([ours("n11", 60), ours("n12", 60, by="bad DIMM")], False),
+        ([ours("n11", 60), ours("n12", -7200)], True),
+        ([ours("n11", 60), allocation("n12", "drained", "gpuconsole: xid 79")], True),
+        ([ours("n11", 60), *(allocation(f"n{n}", "unknown") for n in range(2, 6))], True),
     ],
-    ids=["none", "one more", "a third within the hour", "long ago", "somebody else's"],
+    ids=[
+        "none", "one more", "a third within the hour", "long ago", "somebody else's",
+        "a clock that is ahead", "a scheduler that does not tell when", "unknown is not healthy",
+    ],
 )
 def test_drains_of_the_last_hour_count_whoever_did_them(out: list[Allocation], asks: bool) -> None:
     """The scheduler's own record, so consoles on other bastions count too."""
     plan = act.plan("drain", ["n1"], "why", pool(*out), SLURM, cap=0.2)
     assert plan.confirm_count == (1 if asks else None)
+
+
+class Stuck(Recorder):
+    """Writes the first node, then never comes back."""
+
+    async def drain(
+        self, names: Sequence[str], reason: str, *, override: bool = False
+    ) -> AsyncIterator[Step]:
+        self.written.append(names[0])
+        yield Step(node=names[0], at=1.0, phase="done", ok=True)
+        yield Step(node=names[1], at=1.0, phase="check", ok=True)
+        await asyncio.Event().wait()
+
+
+async def test_a_drain_that_is_cut_off_says_for_which_nodes(tmp_path: Path) -> None:
+    """Ctrl-C and SIGTERM cancel it; the audit then names each node whose end nobody saw."""
+    scheduler = Stuck({name: allocation(name) for name in NAMES})
+    made, plan = planned(scheduler, ["n1", "n2", "n3"])
+    path = tmp_path / "audit.jsonl"
+    checked = asyncio.Event()
+
+    async def drain() -> None:
+        steps = act.execute(
+            plan, made, {"slurm": scheduler}, Audit(path), made.apply, typed_count=3
+        )
+        async for step in steps:
+            if step.phase == "check":
+                checked.set()
+
+    task = asyncio.create_task(drain())
+    await checked.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    outcomes = {line["node"]: line for line in lines if line["what"] == "outcome"}
+    assert outcomes["n1"]["ok"] is True
+    assert [outcomes[n]["ok"] for n in ("n2", "n3")] == [False, False]
+    assert "interrupted" in outcomes["n3"]["detail"]

@@ -197,12 +197,12 @@ def test_lines_that_anybody_wrote_cost_no_more_than_others(piece: bytes) -> None
 
 def test_a_flood_is_cut_between_lines(tools: Path, tmp_path: Path) -> None:
     """The rest of a line would be the rest of a password."""
-    tool(tools, "dmesg", "yes 'password=hunter2hunter2hunter2' | head -c 20000000")
+    tool(tools, "dmesg", "yes 'password=hunter2hunter2hunter2' | head -n 600000")
     (tmp_path / "root").mkdir()
     with agent(None, tools, tmp_path / "root") as node:
         file = gathered(node).taken()["dmesg.txt"]
-    assert b"hunter2" not in file.data.rpartition(b"\n")[0]
-    assert file.data.startswith((b"password=[struck]", b"[struck]", b"assword", b"word"))
+    assert b"hunter2" not in file.data
+    assert "cut" in file.note
 
 
 def test_a_bug_report_has_no_secrets_either(tools: Path, tmp_path: Path) -> None:
