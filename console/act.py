@@ -11,6 +11,7 @@ import msgspec
 
 from console.audit import Audit
 from console.fleet import Fleet
+from console.plan_notes import OUT_OF_WORK, warnings
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import natural_key
 from inventory.scheduler import MARKER, Allocation, Plan, Scheduler, Step
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from inventory.kube_evict import Eviction
     from inventory.kubernetes import Kubernetes
 
-OUT_OF_WORK = frozenset({"drained", "draining", "down", "off"})
 CAP_WINDOW_S = 3600.0
 """Drains of the last hour count against the cap, whoever did them (our estimate): ten drains of a
 tenth each are as bad as one of everything."""
@@ -70,7 +70,7 @@ def plan(
         reason=reason.strip(),
         commands=tuple(_commands(verb, wanted, reason.strip(), fleet, schedulers)),
         refused=refused,
-        warnings=tuple(_warnings(verb, wanted, fleet, before)),
+        warnings=tuple(warnings(verb, wanted, fleet, before)),
         before=tuple(before.values()),
         confirm_count=_typed_count(verb, wanted, fleet, cap),
     )
@@ -140,29 +140,6 @@ def _by_scheduler(names: Sequence[str], fleet: Fleet) -> dict[str, list[str]]:
     for name in names:
         groups.setdefault(fleet.nodes[name].node.scheduler or "", []).append(name)
     return groups
-
-
-def _warnings(
-    verb: str, wanted: Sequence[str], fleet: Fleet, before: Mapping[str, Allocation]
-) -> Iterable[str]:
-    jobs: dict[str, list[str]] = {}
-    spans: dict[str, tuple[str, int]] = {}
-    for name in wanted:
-        for job in before[name].jobs:
-            jobs.setdefault(job.id, []).append(name)
-            spans[job.id] = (f"{job.id} ({job.user or 'unknown user'})", job.nodes)
-    if verb == "drain":
-        for job_id, members in jobs.items():
-            title, total = spans[job_id]
-            yield f"{len(members)} of {total} nodes of job {title}: it keeps running until it ends"
-    for name in wanted:
-        if fleet.verdict(name) is Severity.OK and verb == "drain":
-            yield f"{name} has no findings: it looks healthy"
-        age = fleet.age(name)
-        if age is None:
-            yield f"{name} has not answered: the plan rests on the scheduler alone"
-        elif age > 60:
-            yield f"{name} last answered {age:.0f} s ago"
 
 
 def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> int | None:

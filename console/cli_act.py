@@ -104,4 +104,14 @@ def test(request: Request, /, nodes_expression: str, level: str, **options: Any)
     sys.exit(run(request, nodes_expression, **options))
 
 
-COMMANDS = (drain, resume, evidence, audit, test)
+@click.command()
+@with_request
+@JSON
+def drained(request: Request, /, as_json: bool) -> None:
+    """Nodes out of work: whose decision, since when, and whether they are safe to work on."""
+    from console.drained import run
+
+    sys.exit(run(request, as_json=as_json))
+
+
+COMMANDS = (drain, resume, drained, evidence, audit, test)

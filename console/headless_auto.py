@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from console import act
 from console.output import AutomaticReport
+from console.plan_notes import OUT_OF_WORK
 from console.policy import Automatic, Policy
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import fold
@@ -58,7 +59,7 @@ def candidates(engine: Engine, limits: Automatic) -> dict[str, Finding]:
     found: dict[str, Finding] = {}
     for node in engine.inventory.nodes:
         now = engine.fleet.nodes[node.name].allocation
-        if now is None or now.state in act.OUT_OF_WORK or now.state == "unknown":
+        if now is None or now.state in OUT_OF_WORK or now.state == "unknown":
             continue
         proof = next((f for f in engine.fleet.findings[node.name] if _proves(f, limits)), None)
         if proof is not None:

@@ -123,18 +123,17 @@ def _trusted(path: Path, owners: frozenset[int]) -> BinaryIO:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
-    file = open(fd, "rb")
     status = os.fstat(fd)
     if not stat.S_ISREG(status.st_mode):
-        file.close()
+        os.close(fd)
         raise UsageError("cannot read it: not a file", where=str(path))
     if status.st_uid not in owners or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-        file.close()
+        os.close(fd)
         raise UsageError(
             "others than its owner could have written it", where=str(path),
             instead=f"chown root {path}; chmod 644 {path}",
         )  # fmt: skip
-    return file
+    return open(fd, "rb")
 
 
 def _section(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Mapping, Sequence
 
@@ -12,6 +13,8 @@ from inventory.node import Node
 from inventory.scheduler import KEPT, MARKER, Allocation, Job, Step
 from inventory.slurm_reason import reason_text
 
+EPOCH = re.compile(r"[0-9]{1,12}")
+"""Anybody who may annotate a node can write something else there."""
 NOT_KNOWN = "not known to Kubernetes"
 SILENT = "cordoned without a reason"
 
@@ -61,7 +64,7 @@ def allocation(name: str, seen: Snapshot, scheduler: str) -> Allocation:
         raw=raw(node),
         reason=node.note(REASON) or (SILENT if node.cordoned else ""),
         reason_by=node.note(BY),
-        reason_at=float(at) if at.isdigit() else None,
+        reason_at=float(at) if EPOCH.fullmatch(at) else None,
         jobs=tuple(seen.jobs.get(name, ())),
         responding=node.ready is not None,
     )
@@ -126,7 +129,8 @@ def judge_drain(
     if theirs and not override:
         return step(name, "refused", f"left alone: {theirs}", ok=False), ""
     text = reason_text(reason, f"{KEPT}somebody: {SILENT})" if theirs else "")
-    if node.cordoned and node.note(REASON) == text:
+    if node.cordoned and (not theirs or node.note(REASON) == text):
+        # Another console of ours was faster: its reason stays.
         return step(name, "done", f"already {describe(node)}"), ""
     return step(name, "check", describe(node)), text
 

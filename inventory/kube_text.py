@@ -24,6 +24,7 @@ MARKS = (REASON, BY, AT)
 
 GPU_RESOURCE = re.compile(r"nvidia\.com/(gpu|mig-[\w.-]+|gpu\.shared)")
 """Extended resources of the NVIDIA device plugin, MIG strategies and time slices included."""
+COUNT = re.compile(r"[0-9]{1,6}")
 GPU_LABELS = ("nvidia.com/gpu.count", "nvidia.com/gpu.present")
 PRODUCT_LABEL = "nvidia.com/gpu.product"
 MIRROR = "kubernetes.io/config.mirror"
@@ -38,6 +39,7 @@ class _Owner(Struct, rename="camel"):
 class _Meta(Struct, rename="camel"):
     name: str = ""
     namespace: str = ""
+    uid: str = ""
     resource_version: str = ""
     labels: dict[str, str] | None = None
     annotations: dict[str, str] | None = None
@@ -114,7 +116,7 @@ class KubeNode(Struct):
         """GPUs it has, by resource or by the label of GPU feature discovery."""
         counted = gpu_count(self.status.capacity)
         label = self.labels.get(GPU_LABELS[0], "")
-        return counted or (int(label) if label.isdigit() else 0)
+        return counted or (int(label) if COUNT.fullmatch(label) else 0)
 
     @property
     def gpus_usable(self) -> int:
@@ -223,7 +225,7 @@ class _Pods(Struct):
 def gpu_count(resources: Mapping[str, str] | None) -> int:
     """GPUs (or MIG instances) in a resource list; whole numbers by the API's own rule."""
     found = (resources or {}).items()
-    return sum(int(n) for name, n in found if GPU_RESOURCE.fullmatch(name) and n.isdigit())
+    return sum(int(n) for name, n in found if GPU_RESOURCE.fullmatch(name) and COUNT.fullmatch(n))
 
 
 def read_nodes(text: str) -> list[KubeNode]:
@@ -247,6 +249,6 @@ _T = TypeVar("_T")
 def _decoded(text: str, kind: type[_T], what: str) -> _T:
     try:
         return msgspec.json.decode(text, type=kind)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeError) as error:
-        words = clean(text)[:80] or "nothing"
-        raise SchedulerError(f"kubectl printed no {what}: {error} ({words})") from error
+    except (msgspec.DecodeError, UnicodeError, RecursionError) as error:
+        words = clean(text[:400])[:80] or "nothing"
+        raise SchedulerError(f"kubectl did not print {what}: {error} ({words})") from error

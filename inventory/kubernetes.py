@@ -9,8 +9,10 @@ other unseen. (`kubectl cordon` answers rc 0 even when the API refused it.)
 from __future__ import annotations
 
 import asyncio
-import getpass
+import contextlib
 import json
+import os
+import pwd
 import time
 from collections.abc import AsyncIterator, Sequence
 
@@ -135,7 +137,7 @@ class Kubernetes(Scheduler, Source):
         return [self._patch(name, "") for name in _unique(names)]
 
     def _patch(self, name: str, reason: str, version: str = "") -> tuple[str, ...]:
-        patch = json.dumps(kube_judge.patch(reason, getpass.getuser(), time.time(), version))
+        patch = json.dumps(kube_judge.patch(reason, _account(), time.time(), version))
         words = ("patch", "node", "--type=merge", f"--patch={patch}", "-o", "json", "--", name)
         return self._argv(*words)
 
@@ -177,6 +179,7 @@ class Kubernetes(Scheduler, Source):
         try:
             while (done := await told.get()) is not None:
                 yield done
+            await work
         finally:
             work.cancel()
             await asyncio.gather(work, return_exceptions=True)
@@ -223,14 +226,37 @@ class Kubernetes(Scheduler, Source):
             error = command_failed(done) if done.rc != 0 else None
             told.put_nowait(step(name, "write", str(error or ""), ok=not error, command=command))
             if error is None:
-                told.put_nowait(_outcome(name, read_node(done.stdout), drained=bool(text)))
+                after = await self._after(name, done.stdout)
+                told.put_nowait(_outcome(name, after, drained=bool(text)))
                 return
             if error.reason != "Conflict" or attempt + 1 == TRIES:
                 raise error
 
 
+    async def _after(self, name: str, printed: str) -> KubeNode:
+        """The node as the patch printed it, else asked for: what was written is then still told."""
+        with contextlib.suppress(SchedulerError):
+            return read_node(printed)
+        try:
+            node = await self._node(name)
+        except SchedulerError as error:
+            what = f"written, but its state cannot be read again: {error}"
+            raise SchedulerError(what) from error
+        if node is None:
+            raise SchedulerError(f"written, but now {kube_judge.NOT_KNOWN}")
+        return node
+
+
 def _unique(names: Sequence[str]) -> list[str]:
     return sorted(set(names), key=natural_key)
+
+
+def _account() -> str:
+    """The account that signs; $USER and its like can say anything."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_name
+    except KeyError:
+        return f"uid {os.getuid()}"
 
 
 def _outcome(name: str, node: KubeNode, *, drained: bool) -> Step:

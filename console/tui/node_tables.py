@@ -1,162 +1,15 @@
-"""The tables of the node screen: GPUs, ports, links, processes, tests. Pure.
-
-Columns drop whole by priority, as in the fleet grid; an absent reading is an en dash.
-"""
+"""Ports, processes and tests on the node screen. Pure."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from console import units
-from console.fleet import Fleet
-from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, plain, spark
+from console.tui.node_cells import number, signs, word
+from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, plain
 from console.tui.theme import Glyphs
-from probes.event import Finding, Sample, Scalar, Severity
+from probes.event import Finding, Row, Sample, Scalar
 from probes.facts import NodeFacts
-
-Values = Mapping[str, Scalar]
-
-_GPU = (
-    Column("sign", "", 1, 0),
-    Column("gpu", "GPU", 3, 1),
-    Column("util", "UTIL", 4, 2, "right"),
-    Column("temp", "TEMP", 4, 3, "right"),
-    Column("power", "POWER", 9, 4, "right"),
-    Column("clock", "CLOCK", 9, 5, "right"),
-    Column("memory", "MEMORY", 11, 6, "right"),
-    Column("throttle", "HELD BY", 9, 7),
-    Column("ecc", "ECC", 5, 8, "right"),
-    Column("remap", "REMAP", 7, 9),
-    Column("pcie", "PCIE", 7, 10),
-    Column("links", "LINKS", 5, 11, "right"),
-    Column("memtemp", "HBM", 4, 12, "right"),
-    Column("trend", "UTIL, LAST MINUTE", 20, 13),
-    Column("pci", "PCI ADDRESS", 13, 14),
-)
-
-REASONS = (
-    (0x40, "hot hw"),
-    (0x80, "pwr brake"),
-    (0x8, "hw slow"),
-    (0x20, "hot sw"),
-    (0x4, "power cap"),
-    (0x10, "sync"),
-    (0x2, "app clk"),
-)
-"""Bits of nvmlClocksEventReasons (nvml.h), most telling first (0x8 comes with 0x40 and 0x80)."""
-
-
-def gpus(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int) -> list[Line]:
-    """One line per GPU ever seen this session, lost ones included."""
-    name = facts.node.name
-    devices = {d for probe in ("gpu", "inventory") for d, _ in facts.devices(probe) if d}
-    if not devices:
-        return [(Cell("no GPU has answered", "dim"),)]
-    columns = choose(_GPU, width)
-    signs = _signs(fleet.findings[name], glyphs)
-    lines = [joined(heading(columns))]
-    for device in sorted(devices, key=lambda d: (_index(facts, d), d)):
-        cells = _gpu_cells(fleet, facts, device)
-        cells["sign"] = signs.get(device, Cell(" "))
-        row = [(column, cells.get(column.name, Cell(units.ABSENT))) for column in columns]
-        lines.append(joined(Cell(fit(c.text, k.width, k.align), c.style) for k, c in row))
-    return lines
-
-
-def _index(facts: NodeFacts, device: str) -> int:
-    for probe in ("gpu", "inventory"):
-        index = facts.value(probe, device, "index")
-        if isinstance(index, int):
-            return index
-    return 1 << 16
-
-
-def _signs(findings: Sequence[Finding], glyphs: Glyphs) -> dict[str, Cell]:
-    signs: dict[str, Cell] = {}
-    for finding in findings:
-        if finding.device and finding.severity is not Severity.OK:
-            cell = Cell(glyphs.severity(finding.severity), finding.severity.value)
-            signs.setdefault(finding.device, cell)
-    return signs
-
-
-def _gpu_cells(fleet: Fleet, facts: NodeFacts, device: str) -> dict[str, Cell]:
-    def get(probe: str, metric: str) -> float | None:
-        return number(facts.value(probe, device, metric))
-
-    label = facts.gpu_label(device).removeprefix("GPU").strip()
-    failed = facts.value("gpu", device, "nvml_rc")
-    texts = {
-        "gpu": label,
-        "util": units.whole(get("gpu", "util_percent"), "%"),
-        "temp": units.whole(get("gpu", "temp_c"), "C"),
-        "memtemp": units.whole(get("gpu", "mem_temp_c"), "C"),
-        "power": _pair(get("gpu", "power_w"), get("gpu", "power_limit_w"), "W"),
-        "clock": _pair(get("gpu", "sm_clock_mhz"), get("gpu", "sm_clock_max_mhz"), ""),
-        "memory": _memory(get("gpu", "mem_used_bytes"), get("gpu", "mem_total_bytes")),
-        "throttle": _held(facts.value("gpu", device, "reasons")),
-        "ecc": units.count(get("ecc", "ecc_uncorrected_volatile")),
-        "remap": _remap(facts.get("ecc", device)),
-        "pcie": _pcie(facts.get("pcie", device)),
-        "links": _links(facts.get("nvlink", device)),
-        "trend": spark(fleet.history(facts.node.name, device, "util_percent"), 20, 0.0, 100.0),
-        "pci": plain(device),
-    }
-    if failed is not None and facts.value("gpu", device, "util_percent") is None:
-        texts["throttle"] = f"NVML {failed}"
-    return {
-        key: Cell(text, "text" if text != units.ABSENT else "dim") for key, text in texts.items()
-    }
-
-
-def number(value: Scalar | None) -> float | None:
-    """A reading as a float; None for words, booleans and absent ones."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
-
-
-def _pair(value: float | None, limit: float | None, unit: str) -> str:
-    if value is None:
-        return units.ABSENT
-    return f"{value:.0f}{unit}" if limit is None else f"{value:.0f}/{limit:.0f}{unit}"
-
-
-def _memory(used: float | None, total: float | None) -> str:
-    if used is None:
-        return units.ABSENT
-    return units.size(used) if total is None else f"{units.size(used)}/{units.size(total)}"
-
-
-def _held(reasons: Scalar | None) -> str:
-    if not isinstance(reasons, int):
-        return units.ABSENT
-    return next((word for bit, word in REASONS if reasons & bit), "idle" if reasons & 1 else "")
-
-
-def _remap(ecc: Sample | None) -> str:
-    if ecc is None or "remap_pending" not in ecc.values:
-        return units.ABSENT
-    if ecc.values.get("remap_failure"):
-        return "FAILED"
-    return "pending" if ecc.values["remap_pending"] else ""
-
-
-def _pcie(pcie: Sample | None) -> str:
-    if pcie is None or "gen" not in pcie.values:
-        return units.ABSENT
-    return f"g{pcie.values['gen']} x{pcie.values.get('width', units.ABSENT)}"
-
-
-def _links(nvlink: Sample | None) -> str:
-    if nvlink is None:
-        return units.ABSENT
-    states = [v for k, v in nvlink.values.items() if _LINK_UP.fullmatch(k)]
-    return f"{sum(1 for up in states if up)}/{len(states)}" if states else units.ABSENT
-
-
-_LINK_UP = re.compile(r"link(\d+)_up")
 
 _PORT = (
     Column("sign", "", 1, 0),
@@ -180,64 +33,31 @@ def ports(facts: NodeFacts, findings: Sequence[Finding], glyphs: Glyphs, width: 
     if not found:
         return [(Cell("no port has been reported", "dim"),)]
     columns = choose(_PORT, width)
-    signs = _signs(findings, glyphs)
+    marks = signs(findings, glyphs)
     lines = [joined(heading(columns))]
     for device, sample in found:
-        values, sign = sample.values, signs.get(device, Cell(" "))
+        values, sign = sample.values, marks.get(device, Cell(" "))
         texts = {
             "sign": sign.text,
             "port": plain(device),
-            "state": _word(values, "state_text"),
-            "phys": _word(values, "phys_text"),
+            "state": word(values, "state_text"),
+            "phys": word(values, "phys_text"),
             "rate": units.rate(number(values.get("rate_gbps"))),
             "downed": units.count(number(values.get("link_downed"))),
             "symbol": units.count(number(values.get("symbol_error"))),
-            "layer": _word(values, "link_layer"),
-            "netdev": _word(values, "netdev"),
+            "layer": word(values, "link_layer"),
+            "netdev": word(values, "netdev"),
             "gpu": _near(facts, values.get("gpu_near")),
-            "hca": _word(values, "hca"),
-            "firmware": _word(values, "fw"),
+            "hca": word(values, "hca"),
+            "firmware": word(values, "fw"),
         }
         line = [Cell(fit(texts[c.name], c.width, c.align)) for c in columns]
         lines.append(joined([Cell(line[0].text, sign.style), *line[1:]]))
     return lines
 
 
-def _word(values: Values, metric: str) -> str:
-    return plain(str(values[metric])) if metric in values else units.ABSENT
-
-
 def _near(facts: NodeFacts, device: Scalar | None) -> str:
     return units.ABSENT if device is None else facts.gpu_label(str(device))
-
-
-def links(facts: NodeFacts, width: int) -> list[Line]:
-    """Links that are not up or counted errors; one sentence when there is none."""
-    total = up = 0
-    lines: list[Line] = []
-    for device, sample in facts.devices("nvlink"):
-        for key, value in sample.values.items():
-            match = _LINK_UP.fullmatch(key)
-            if match is None:
-                continue
-            total += 1
-            up += bool(value)
-            told = _link(sample.values, f"link{match.group(1)}", bool(value))
-            if told:
-                label = f"{facts.gpu_label(device)} link {match.group(1)}"
-                lines.append((Cell(fit(label, 14), "title"), Cell(cut(told, width - 14), "text")))
-    if not total:
-        return [(Cell("no link has been reported", "dim"),)]
-    return [(Cell(f"{up} of {total} links up", "text"),), *lines]
-
-
-def _link(values: Values, link: str, up: bool) -> str:
-    parts = [] if up else ["down"]
-    for metric in ("crc", "replays", "recoveries"):
-        counted = number(values.get(f"{link}_{metric}"))
-        if counted:
-            parts.append(f"{metric} {units.count(counted)}")
-    return ", ".join(parts)
 
 
 _PROCESS = (
@@ -265,13 +85,13 @@ def processes(facts: NodeFacts, width: int) -> list[Line]:
         gpu = str(row.get("gpu", ""))
         texts = {
             "gpu": facts.gpu_label(gpu) if gpu else units.ABSENT,
-            "pid": _word(row, "pid"),
-            "user": _word(row, "user"),
+            "pid": word(row, "pid"),
+            "user": word(row, "user"),
             "mem": units.size(number(row.get("mem_bytes"))),
-            "state": _word(row, "state"),
-            "job": _word(row, "job"),
-            "rank": _word(row, "rank"),
-            "command": _word(row, "command"),
+            "state": word(row, "state"),
+            "job": word(row, "job"),
+            "rank": word(row, "rank"),
+            "command": word(row, "command"),
         }
         lines.append(joined(Cell(fit(texts[c.name], c.width, c.align)) for c in columns))
     return lines
@@ -286,8 +106,8 @@ def tests(facts: NodeFacts, width: int) -> list[Line]:
     summary = facts.get("nccl", "summary")
     if summary is not None:
         values = summary.values
-        engine, error = _word(values, "engine"), values.get("error")
+        engine, error = word(values, "engine"), values.get("error")
         busbw = units.whole(number(values.get("busbw_max_gb_s")), " GB/s busbw")
-        text = f"all-reduce ({engine}, {_word(values, 'ranks')} ranks): {busbw}"
+        text = f"all-reduce ({engine}, {word(values, 'ranks')} ranks): {busbw}"
         lines.append((Cell(cut(plain(f"{text} {error or ''}"), width), "text"),))
     return lines or [(Cell("none run this session (T)", "dim"),)]

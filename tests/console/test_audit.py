@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import multiprocessing
 import os
+import resource
+import signal
 import socket
 from pathlib import Path
 
 import pytest
 
+from console import audit
 from console.audit import Audit
 from console.audit_read import breaks, run
 from inventory.errors import UsageError
@@ -19,10 +23,10 @@ PLAN = Plan(verb="drain", nodes=("gpu1", "gpu2"), reason="xid 79", commands=())
 
 
 def acted(path: Path, count: int = 3) -> None:
-    audit = Audit(path)
-    audit.intend(PLAN)
+    ours = Audit(path)
+    ours.intend(PLAN)
     for number in range(count):
-        audit.outcome(PLAN, Step(node=f"gpu{number}", at=1.0, phase="done", ok=True))
+        ours.outcome(PLAN, Step(node=f"gpu{number}", at=1.0, phase="done", ok=True))
 
 
 @pytest.fixture
@@ -154,3 +158,123 @@ def test_syslog_holds_the_hash_of_each_line(tmp_path: Path) -> None:
     acted(path, 1)
     follows = json.loads(lines(path)[1])["prev"]
     assert f"sha256={follows}" in heard
+
+
+def test_a_full_disk_leaves_no_word_of_what_was_not_done(tmp_path: Path) -> None:
+    """A file that may not grow any more: a part of the lines fits."""
+    path = tmp_path / "audit.jsonl"
+    acted(path)
+    before = path.read_bytes()
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    ignored = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 300, hard))
+        with pytest.raises(OSError, match="too large"):
+            Audit(path).intend(PLAN)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+        signal.signal(signal.SIGXFSZ, ignored)
+    assert path.read_bytes() == before
+    acted(path)
+    assert list(breaks(path)) == []
+
+
+def replaced_by_folder(path: Path) -> None:
+    path.mkdir()
+
+
+def replaced_by_pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def replaced_by_device(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def replaced_by_endless_line(path: Path) -> None:
+    with path.open("wb") as file:
+        file.truncate(1 << 30)
+
+
+@pytest.mark.parametrize(
+    "replaced",
+    [replaced_by_folder, replaced_by_pipe, replaced_by_device, replaced_by_endless_line],
+)
+def test_what_is_no_audit_file_is_told_at_once(tmp_path: Path, replaced: object) -> None:
+    assert callable(replaced)
+    path = tmp_path / "audit.jsonl"
+    replaced(path)
+    with pytest.raises(OSError, match=r"."):
+        Audit(path).intend(PLAN)
+    if not path.is_file():
+        with pytest.raises(UsageError, match="cannot read it"):
+            run(path, nodes="", verify=True, json=False)
+    else:
+        assert run(path, nodes="", verify=True, json=False) == 2
+
+
+def test_a_stopped_console_that_holds_the_file_stops_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "LOCK_S", 0.0)
+    path = tmp_path / "audit.jsonl"
+    acted(path)
+    with path.open() as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(OSError, match="another console"):
+            Audit(path).intend(PLAN)
+    acted(path)
+    assert list(breaks(path)) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["\udcff no UTF-8", 'quotes " \' \\', "two\nlines", "\u202ebidi", "x" * 10_000]
+)
+def test_any_reason_is_one_line(
+    tmp_path: Path, text: str, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    path = tmp_path / "audit.jsonl"
+    plan = Plan(verb="drain", nodes=("gpu1",), reason=text, commands=())
+    Audit(path).intend(plan)
+    Audit(path).outcome(plan, Step(node="gpu1", at=1.0, phase="done", ok=True, command=(text,)))
+    assert len(lines(path)) == 2
+    assert list(breaks(path)) == []
+    assert run(path, nodes="", verify=False, json=False) == 0
+    told = capsysbinary.readouterr().out.decode()
+    assert len(told.splitlines()) == 2
+    assert "\u202e" not in told
+
+
+def test_lines_of_any_kind_are_read(
+    path: Path, capsysbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    odd = json.loads(lines(path)[2])
+    odd["at"], odd["who"]["ssh_client"], odd["node"] = 1e300, "  ", "\u001b]0;x\u0007gpu9"
+    with path.open("ab") as file:
+        file.write(json.dumps(odd).encode() + b"\n" + os.urandom(5000) + b"\n")
+        file.write(b"[" * 200_000 + b"\n" + b'"\xff"\n')
+    assert run(path, nodes="", verify=False, json=False) == 0
+    out = capsysbinary.readouterr().out
+    assert out.count(b"gpu9") == 1
+    assert b"\x1b" not in out
+    assert run(path, nodes="", verify=True, json=False) == 2
+
+
+def test_an_intent_without_an_outcome_is_told(
+    path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """After kill -9 nobody wrote the outcome."""
+    Audit(path).intend(Plan(verb="drain", nodes=("gpu7",), reason="x", commands=()))
+    assert run(path, nodes="gpu7", verify=False, json=False) == 0
+    assert f"{path}:6: gpu7: no outcome" in capsys.readouterr().err
+    assert run(path, nodes="gpu1", verify=False, json=False) == 0
+    assert "no outcome" not in capsys.readouterr().err
+
+
+def test_who_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SUDO_USER", "\x1b[2Jmara")
+    assert audit.who().sudo_user == "mara"
+    assert audit.Who(user="root", sudo_user="mara").person == "mara"
+    forged = audit.Who(user="lin", sudo_user="mara")
+    assert forged.person == "lin"
+    assert forged.told == "lin (SUDO_USER mara)"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 import shlex
 import time
 from collections.abc import AsyncIterator, Sequence
@@ -14,12 +16,14 @@ from hypothesis import strategies as st
 from console import act
 from console.audit import Audit
 from console.fleet import Fleet
+from console.plan_notes import OUT_OF_WORK
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand
 from inventory.node import Inventory, Node
 from inventory.run import LocalRun
 from inventory.scheduler import STATES, Allocation, Job, Plan, Step
 from inventory.slurm import Slurm
+from probes.event import Finding, Severity
 from probes.rules import load_rules
 
 State = dict[str, Allocation]
@@ -90,7 +94,7 @@ def test_without_override_nothing_foreign_is_written(
 @given(allocations, wanted)
 def test_above_the_cap_the_count_must_be_typed(state: State, names: list[str]) -> None:
     plan = act.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
-    out = [a for a in state.values() if a.state in act.OUT_OF_WORK]
+    out = [a for a in state.values() if a.state in OUT_OF_WORK]
     recent = sum(a.reason.startswith("gpuconsole:") for a in out)  # none of them tells when
     known = len(state) - len(out) - sum(a.state == "unknown" for a in state.values())
     if plan.nodes and len(plan.nodes) + recent > max(1, 0.2 * (known + recent)):
@@ -303,3 +307,31 @@ async def test_a_drain_that_is_cut_off_says_for_which_nodes(tmp_path: Path) -> N
     assert outcomes["n1"]["ok"] is True
     assert [outcomes[n]["ok"] for n in ("n2", "n3")] == [False, False]
     assert "interrupted" in outcomes["n3"]["detail"]
+
+
+def in_partition(node: str, state: str = "idle", *jobs: Job) -> Allocation:
+    return Allocation(
+        node=node, at=0.0, scheduler="slurm", state=state, partitions=("gpu",), jobs=jobs
+    )
+
+
+def test_the_plan_tells_what_is_left_of_a_partition() -> None:
+    state = {f"n{n}": in_partition(f"n{n}") for n in range(1, 5)}
+    state["n4"] = in_partition("n4", "down")
+    plan = act.plan("drain", ["n1", "n2"], "why", fleet(state), SLURM)
+    assert "partition gpu: 1 of 4 nodes stay in work" in plan.warnings
+    plan = act.plan("drain", ["n1", "n2", "n3"], "why", fleet(state), SLURM)
+    assert "partition gpu: 0 of 4 nodes stay in work: none is left" in plan.warnings
+    plan = act.plan("drain", ["n4"], "why", fleet(state), SLURM)
+    assert not [text for text in plan.warnings if "partition" in text]
+
+
+def test_the_plan_tells_when_a_job_ends_and_what_was_found() -> None:
+    job = Job(id="7", user="mara", nodes=4, end_at=1_800_000_000.0)
+    made = fleet({"n1": in_partition("n1", "allocated", job)})
+    made.findings["n1"] = [
+        Finding(rule="xid.79", severity=Severity.CRITICAL, node="n1", say="GPU3: Xid 79")
+    ]
+    plan = act.plan("drain", ["n1"], "why", made, SLURM)
+    assert any("1 of 4 nodes of job 7 (mara)" in w and "at the latest" in w for w in plan.warnings)
+    assert "n1: critical: GPU3: Xid 79" in plan.warnings

@@ -46,6 +46,7 @@ def path(tmp_path: Path) -> Path:
         (Who(user="lin"), "drain", "gpu008", False),
         (Who(user="lin"), "resume", "lab3", False),
         (Who(user="nobody-we-know"), "drain", "lab3", False),
+        (Who(user="lin", sudo_user="mara"), "drain", "gpu001", False),
     ],
 )
 def test_roles(path: Path, who: Who, verb: str, node: str, may: bool) -> None:
@@ -95,6 +96,9 @@ def test_a_file_of_somebody_else_is_refused(path: Path) -> None:
         ("max_share: 0.05", "max_share: 5", 9, "max_share is '5'"),
         ("  max_nodes: 2\n", "", 8, "automatic has no max_nodes"),
         ("max_nodes: 2", "max_nodes: many", 8, "max_nodes is 'many'"),
+        ('rules: [gpu.lost, "xid.*"]', "rules: []", 10, "rules is empty"),
+        ("max_share: 0.05", "max_share: nan", 9, "max_share is 'nan'"),
+        ("automatic:\n", "automatic:\n  \x07\n", 8, "control character"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_line(
@@ -119,3 +123,50 @@ def test_a_user_cannot_give_themselves_roles(
     found = policy.load()
     assert found.roles is None
     assert found.automatic is not None
+
+
+def link_to_nowhere(path: Path) -> None:
+    path.symlink_to(path.with_name("gone"))
+
+
+def link_to_itself(path: Path) -> None:
+    path.symlink_to(path)
+
+
+def pipe(path: Path) -> None:
+    os.mkfifo(path, 0o600)
+
+
+def folder(path: Path) -> None:
+    path.mkdir(0o700)
+
+
+def link_to_what_all_can_write(path: Path) -> None:
+    target = path.with_name("shared.yaml")
+    target.write_text(GOOD)
+    target.chmod(0o666)
+    path.symlink_to(target)
+
+
+@pytest.mark.parametrize(
+    "made", [link_to_nowhere, link_to_itself, pipe, folder, link_to_what_all_can_write]
+)
+def test_a_site_file_that_cannot_be_trusted_is_no_permission(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, made: object
+) -> None:
+    """Otherwise everybody may as soon as the file server is away."""
+    assert callable(made)
+    path = tmp_path / "policy.yaml"
+    made(path)
+    monkeypatch.setattr(policy, "SITE_FILE", path)
+    with pytest.raises(UsageError, match="policy.yaml"):
+        policy.load()
+
+
+def test_a_file_that_is_exchanged_after_its_check_does_not_count(path: Path) -> None:
+    """What was judged is what is read: the name may lead elsewhere by then."""
+    with policy._trusted(path, frozenset(US)) as file:
+        other = path.with_name("other")
+        other.write_text("roles: {}\n")
+        other.replace(path)
+        assert file.read().decode() == GOOD

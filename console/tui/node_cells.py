@@ -1,0 +1,34 @@
+"""What the tables of the node screen share: readings as text, and whose device has a finding. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from console import units
+from console.tui.text import Cell, plain
+from console.tui.theme import Glyphs
+from probes.event import Finding, Scalar, Severity
+
+Values = Mapping[str, Scalar]
+
+
+def signs(findings: Sequence[Finding], glyphs: Glyphs) -> dict[str, Cell]:
+    """Device -> the glyph of its worst finding."""
+    found: dict[str, Cell] = {}
+    for finding in findings:
+        if finding.device and finding.severity is not Severity.OK:
+            cell = Cell(glyphs.severity(finding.severity), finding.severity.value)
+            found.setdefault(finding.device, cell)
+    return found
+
+
+def number(value: Scalar | None) -> float | None:
+    """A reading as a float; None for words, booleans and absent ones."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    return float(value)
+
+
+def word(values: Values, metric: str) -> str:
+    """A reading as plain text, a dash when it is absent."""
+    return plain(str(values[metric])) if metric in values else units.ABSENT
