@@ -11,11 +11,11 @@ def schedulers_for(inventory: Inventory) -> dict[str, Scheduler]:
     kinds = {node.scheduler for node in inventory.nodes if node.scheduler}
     found: dict[str, Scheduler] = {}
     for kind in sorted(kinds):
-        if kind == "slurm":
+        if kind.partition("@")[0] == "slurm":
             from inventory.run import LocalRun
             from inventory.slurm import Slurm
 
-            found[kind] = Slurm(LocalRun())
+            found[kind] = Slurm(LocalRun(), kind.partition("@")[2] or None)
         elif kind.partition(":")[0] == "kubernetes":
             from inventory.kubernetes import Kubernetes
             from inventory.run import LocalRun

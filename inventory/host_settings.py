@@ -25,6 +25,8 @@ Settings: TypeAlias = dict[str, Any]
 """Keywords of Node."""
 Read: TypeAlias = Callable[[yaml.Node, str, Problems], Any]
 
+_PARTICULAR = re.compile(r"kubernetes:\S+|slurm@[A-Za-z0-9][\w.-]*")
+"""One of several contexts or clusters."""
 SCHEDULERS = ("slurm", "kubernetes", "hook", "none")
 MAX_GPUS = 256
 """Far above any host; the largest we know has 16."""
@@ -46,8 +48,8 @@ def choice(node: yaml.Node, what: str, valid: Sequence[str], problems: Problems)
 
 
 def scheduler(node: yaml.Node, what: str, problems: Problems) -> str | None:
-    """slurm, kubernetes[:CONTEXT], hook or none (which says that nobody schedules work there)."""
-    if isinstance(node, yaml.ScalarNode) and re.fullmatch(r"kubernetes:\S+", node.value):
+    """slurm[@CLUSTER], kubernetes[:CONTEXT], hook or none (which says that nobody schedules)."""
+    if isinstance(node, yaml.ScalarNode) and _PARTICULAR.fullmatch(node.value):
         return str(node.value)
     return choice(node, what, SCHEDULERS, problems)
 

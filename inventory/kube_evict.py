@@ -12,7 +12,6 @@ import asyncio
 import contextlib
 import json
 import os
-import tempfile
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 
@@ -92,6 +91,8 @@ class Evictor:
         self._node = node
         self._wish = wish
         self._until = time.monotonic() + wish.deadline_s
+        self._asked: dict[str, str] = {}
+        """Key -> name of the pods whose eviction the API took."""
 
     async def pods(self) -> list[KubePod]:
         """All pods bound to the node now. Raises SchedulerError."""
@@ -112,36 +113,50 @@ class Evictor:
             async for told in self._go(plan.go):
                 yield told
         except SchedulerError as error:
-            yield self._step(str(error))
+            gone = ", ".join(self._asked.values())
+            yield self._step(f"{error}" + (f"; evicted before that: {gone}" if gone else ""))
 
     async def _go(self, pods: Sequence[KubePod]) -> AsyncIterator[Step]:
         said: dict[str, str] = {}
-        waiting = {pod.full_name: pod for pod in pods}
-        asked: set[str] = set()
+        waiting = {_key(pod): pod for pod in pods}
+        known = waiting.keys() | set()
+        listed = list(pods)
         while waiting:
-            for name, pod in list(waiting.items()):
-                if name in asked:
-                    continue
-                error = await self._evict(pod)
-                if error is None or error.reason == "NotFound":
-                    asked.add(name)
-                elif error.reason != "TooManyRequests":
-                    raise error
-                elif said.get(name) != str(error):
-                    said[name] = str(error)
-                    yield self._step(f"{name}: {error}")
-            there = {pod.full_name for pod in await self.pods()}
-            for name in [name for name in waiting if name not in there]:
-                del waiting[name]
-                yield self._step(f"{name}: evicted", ok=True)
-            if not waiting:
-                break
-            if time.monotonic() >= self._until:
-                why = {name: said.get(name, "still ending") for name in waiting}
+            for pod in [pod for key, pod in waiting.items() if key not in self._asked]:
+                text = await self._try(pod)
+                if text and said.get(_key(pod)) != text:
+                    said[_key(pod)] = text
+                    yield self._step(f"{pod.full_name}: {text}")
+            listed = await self.pods()
+            there = {_key(pod) for pod in listed}
+            for key in [key for key in waiting if key not in there]:
+                yield self._step(f"{waiting.pop(key).full_name}: evicted", ok=True)
+            if waiting and time.monotonic() >= self._until:
+                why = {p.full_name: said.get(key, "still ending") for key, p in waiting.items()}
                 yield self._final(why, f"not gone within {self._wish.deadline_s:g} s")
                 return
-            await asyncio.sleep(POLL_S if asked >= waiting.keys() else RETRY_S)
-        yield self._step(f"{len(pods)} pods evicted, the node is empty", ok=True)
+            if waiting:
+                await asyncio.sleep(POLL_S if self._asked.keys() >= waiting.keys() else RETRY_S)
+        yield self._empty(len(pods), [pod for pod in listed if _key(pod) not in known])
+
+    def _empty(self, count: int, late: Sequence[KubePod]) -> Step:
+        """Pods that came meanwhile were in no plan: they are told, and stay."""
+        found = sort_pods(late, self._wish)
+        names = sorted({pod.full_name for pod in found.go} | found.held.keys())
+        if names:
+            return self._step(f"{count} pods evicted; came meanwhile and stay: {', '.join(names)}")
+        return self._step(f"{count} pods evicted, the node is empty", ok=True)
+
+    async def _try(self, pod: KubePod) -> str:
+        """One try; "" when the API took it, else why it is tried again. Raises KubeError."""
+        error = await self._evict(pod)
+        if error is None or error.reason == "NotFound":
+            self._asked[_key(pod)] = pod.full_name
+            return ""
+        # Conflict: by now another pod has this name, and the next list shows it.
+        if error.reason not in ("TooManyRequests", "Conflict"):
+            raise error
+        return str(error)
 
     async def _evict(self, pod: KubePod) -> KubeError | None:
         """One try; None when the API took it."""
@@ -150,8 +165,11 @@ class Evictor:
             "kind": "Eviction",
             "metadata": {"name": pod.metadata.name, "namespace": pod.metadata.namespace},
         }
+        # A StatefulSet's next pod has the same name and may run on any node.
+        options: dict[str, object] = {"preconditions": {"uid": pod.metadata.uid}}
         if self._wish.grace_s is not None:
-            body["deleteOptions"] = {"gracePeriodSeconds": self._wish.grace_s}
+            options["gracePeriodSeconds"] = self._wish.grace_s
+        body["deleteOptions"] = options
         place = f"/api/v1/namespaces/{pod.metadata.namespace}/pods/{pod.metadata.name}/eviction"
         with _file(json.dumps(body)) as path:
             done = await self._kubectl("create", "--raw", place, "-f", path)
@@ -164,13 +182,14 @@ class Evictor:
         return step(self._node, "evict", detail, ok=ok)
 
 
+def _key(pod: KubePod) -> str:
+    return pod.metadata.uid or pod.full_name
+
+
 @contextlib.contextmanager
 def _file(text: str) -> Iterator[str]:
-    """kubectl reads the body of a raw request from a file."""
-    fd, path = tempfile.mkstemp(prefix="gpuconsole-", suffix=".json")
-    try:
-        with os.fdopen(fd, "w") as file:
-            file.write(text)
-        yield path
-    finally:
-        os.unlink(path)
+    """kubectl reads the body of a raw request from a file: one in memory, that ends with us."""
+    with os.fdopen(os.memfd_create("gpuconsole"), "w") as file:
+        file.write(text)
+        file.flush()
+        yield f"/proc/{os.getpid()}/fd/{file.fileno()}"

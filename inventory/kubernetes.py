@@ -232,7 +232,6 @@ class Kubernetes(Scheduler, Source):
             if error.reason != "Conflict" or attempt + 1 == TRIES:
                 raise error
 
-
     async def _after(self, name: str, printed: str) -> KubeNode:
         """The node as the patch printed it, else asked for: what was written is then still told."""
         with contextlib.suppress(SchedulerError):

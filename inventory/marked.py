@@ -73,9 +73,7 @@ def line_of(node: yaml.Node) -> int:
     return int(node.start_mark.line) + 1
 
 
-def compose(
-    path: Path, problems: Problems, opened: BinaryIO | None = None
-) -> yaml.Node | None:
+def compose(path: Path, problems: Problems, opened: BinaryIO | None = None) -> yaml.Node | None:
     """The file's only document, or None when it is empty. UsageError when it cannot be read.
 
     `opened` is the file where the caller has opened it already.

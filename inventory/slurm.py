@@ -51,11 +51,10 @@ _RESUME = _Goal("RESUME", lambda node: not node.state.drain and node.state.base 
 class Slurm(Scheduler, Source):
     """The Slurm cluster that this machine's client commands talk to."""
 
-    name = "slurm"
-
     def __init__(self, run: Run, cluster: str | None = None, timeout_s: float = TIMEOUT_S) -> None:
         """`cluster` picks one of several that share an accounting database (`-M`)."""
         self._reader = SlurmReader(run, cluster, timeout_s)
+        self.name = f"slurm@{cluster}" if cluster else "slurm"
 
     async def allocations(self, names: Sequence[str] | None = None) -> list[Allocation]:
         """State and jobs of the named nodes, in that order (all, in natural order, when None).
@@ -68,23 +67,29 @@ class Slurm(Scheduler, Source):
         return [allocation(name, seen) for name in wanted]
 
     async def inventory(self, selector: str = "") -> Inventory:
-        """The nodes of the cluster, or of the partition `selector`. UsageError for an unknown one.
+        """The nodes of the cluster, or of a partition: `selector` is [PARTITION][@CLUSTER].
+
+        UsageError for an unknown partition.
 
         Roles are GPU model and count as Slurm has them (`h100x8`), so that like is compared with
         like; the group is the first partition, and all are in the label "partitions".
         """
+        partition, _, cluster = selector.partition("@")
+        if cluster:
+            self._reader = SlurmReader(self._reader.run, cluster, self._reader.timeout_s)
+            self.name = f"slurm@{cluster}"
         nodes = await self._reader.nodes()
         listed = [node for node in nodes.values() if node.state.base != "FUTURE"]
-        if selector:
+        if partition:
             partitions = sorted({name for node in listed for name in node.partitions})
-            if selector not in partitions:
+            if partition not in partitions:
                 raise UsageError(
-                    f"Slurm has no partition {selector!r}",
+                    f"Slurm has no partition {partition!r}",
                     where=f"slurm:{selector}",
-                    instead=nearest(selector, partitions),
+                    instead=nearest(partition, partitions),
                 )
-            listed = [node for node in listed if selector in node.partitions]
-        made = (inventory_node(node, selector) for node in listed)
+            listed = [node for node in listed if partition in node.partitions]
+        made = (inventory_node(node, partition, self.name) for node in listed)
         return Inventory(
             nodes=tuple(sorted(made, key=lambda node: natural_key(node.name))),
             cluster=await self._reader.cluster_name(),

@@ -41,7 +41,7 @@ def allocation(name: str, seen: Snapshot) -> Allocation:
     )
 
 
-def inventory_node(node: SlurmNode, partition: str) -> Node:
+def inventory_node(node: SlurmNode, partition: str, scheduler: str = "slurm") -> Node:
     """The node as part of an inventory; see Slurm.inventory().
 
     It is reached by its name, as `ssh NAME` would: NodeAddr is where slurmd listens, and neither
@@ -55,7 +55,7 @@ def inventory_node(node: SlurmNode, partition: str) -> Node:
         role=f"{gpus.model or 'gpu'}x{gpus.count}" if gpus else "compute",
         labels={"partitions": ",".join(node.partitions)} if node.partitions else {},
         gpus=gpus.count if gpus else None,
-        scheduler="slurm",
+        scheduler=scheduler,
     )
 
 

@@ -1,5 +1,6 @@
-"""Where nodes come from: `-i FILE|slurm:[PARTITION]|k8s:[CONTEXT]|ssh:[CONFIG]|local:`, -w, -x, -g.
+"""Where nodes come from: -i, narrowed by -w, -x and -g.
 
+-i is FILE, slurm:[PARTITION][@CLUSTER], k8s:[CONTEXT], ssh:[CONFIG] or local:.
 Without `-i` and `-w` the first of ~/.config/gpuconsole/inventory.yaml (platformdirs) and
 /etc/gpuconsole/inventory.yaml is read. Without `-i` but with `-w`, and neither file there, the
 named hosts are the inventory.

@@ -10,7 +10,7 @@ import re
 from console import units
 from console.fleet import Fleet
 from console.tui.node_cells import Values, number, signs
-from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, plain, spark
+from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, labelled, plain, spark
 from console.tui.theme import Glyphs
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
@@ -28,9 +28,11 @@ _GPU = (
     Column("remap", "REMAP", 7, 9),
     Column("pcie", "PCIE", 7, 10),
     Column("links", "LINKS", 5, 11, "right"),
-    Column("memtemp", "HBM", 4, 12, "right"),
-    Column("trend", "UTIL, LAST MINUTE", 20, 13),
-    Column("pci", "PCI ADDRESS", 13, 14),
+    Column("tensor", "TENS", 4, 12, "right"),
+    Column("dram", "DRAM", 4, 13, "right"),
+    Column("memtemp", "HBM", 4, 14, "right"),
+    Column("trend", "UTIL, LAST MINUTE", 20, 15),
+    Column("pci", "PCI ADDRESS", 13, 16),
 )
 
 REASONS = (
@@ -81,6 +83,8 @@ def _gpu_cells(fleet: Fleet, facts: NodeFacts, device: str) -> dict[str, Cell]:
         "util": units.whole(get("gpu", "util_percent"), "%"),
         "temp": units.whole(get("gpu", "temp_c"), "C"),
         "memtemp": units.whole(get("gpu", "mem_temp_c"), "C"),
+        "tensor": units.whole(get("gpm", "tensor_percent"), "%"),
+        "dram": units.whole(get("gpm", "dram_percent"), "%"),
         "power": _pair(get("gpu", "power_w"), get("gpu", "power_limit_w"), "W"),
         "clock": _pair(get("gpu", "sm_clock_mhz"), get("gpu", "sm_clock_max_mhz"), ""),
         "memory": _memory(get("gpu", "mem_used_bytes"), get("gpu", "mem_total_bytes")),
@@ -141,7 +145,7 @@ def _links(nvlink: Sample | None) -> str:
 _LINK_UP = re.compile(r"link(\d+)_up")
 
 def links(facts: NodeFacts, width: int) -> list[Line]:
-    """Links that are not up or counted errors; one sentence when there is none."""
+    """Links that are not up or counted errors first; one sentence when there is none."""
     total = up = 0
     lines: list[Line] = []
     for device, sample in facts.devices("nvlink"):
@@ -157,7 +161,7 @@ def links(facts: NodeFacts, width: int) -> list[Line]:
                 lines.append((Cell(fit(label, 14), "title"), Cell(cut(told, width - 14), "text")))
     if not total:
         return [(Cell("no link has been reported", "dim"),)]
-    return [(Cell(f"{up} of {total} links up", "text"),), *lines]
+    return [*lines, (Cell(f"{up} of {total} links up", "text"),)]
 
 
 def _link(values: Values, link: str, up: bool) -> str:
@@ -166,4 +170,48 @@ def _link(values: Values, link: str, up: bool) -> str:
         counted = number(values.get(f"{link}_{metric}"))
         if counted:
             parts.append(f"{metric} {units.count(counted)}")
+    return ", ".join(parts)
+
+
+_FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+"""fabric_state of probes/node/fabric.py, and below fabric_summary."""
+_HEALTH = {1: "healthy", 2: "UNHEALTHY", 3: "limited capacity"}
+
+
+def fabric(facts: NodeFacts, width: int) -> list[Line]:
+    """How the GPUs stand with the NVLink fabric, told once where they agree; odd ones first."""
+    told: dict[str, list[str]] = {}
+    for device, sample in facts.devices("fabric"):
+        if device and "fabric_state" in sample.values:
+            told.setdefault(_fabric(sample.values), []).append(facts.gpu_label(device))
+    lines: list[Line] = []
+    for text, labels in sorted(told.items(), key=lambda one: len(one[1])):
+        who = "all GPUs" if len(told) == 1 else ", ".join(labels)
+        lines += labelled("fabric", plain(f"{who} {text}"), width, "text")
+    node = facts.get("fabric")
+    values: Values = {} if node is None else node.values
+    if (dead := values.get("nvswitches_dead")) is not None:
+        lines[:0] = labelled("switch", plain(f"no answer from {dead}"), width, "critical")
+    if (count := number(values.get("nvswitches"))) is not None:
+        lines += labelled("switch", f"{count:.0f} NVSwitches on the bus", width, "text")
+    return lines
+
+
+def _fabric(values: Values) -> str:
+    """What one GPU says of its registration, the same words for the same standing."""
+    state = number(values.get("fabric_state"))
+    word = _FABRIC.get(-1 if state is None else int(state), f"state {state}")
+    parts = [word]
+    if (waiting := number(values.get("fabric_waiting_s"))) is not None:
+        parts[0] += f" for {units.age(waiting)}"
+    if status := number(values.get("fabric_status")):
+        parts.append(f"status {status:.0f}")
+    if "fabric_clique" in values:
+        parts.append(f"clique {values['fabric_clique']}")
+    if "fabric_cluster" in values:
+        parts.append(f"domain {str(values['fabric_cluster'])[:8]}")
+    if state == 3:
+        summary = number(values.get("fabric_summary"))
+        health = _HEALTH.get(0 if summary is None else int(summary), units.ABSENT)
+        parts.append(f"health {health}")
     return ", ".join(parts)

@@ -8,7 +8,7 @@ from console import units
 from console.tui.node_cells import number, signs, word
 from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, plain
 from console.tui.theme import Glyphs
-from probes.event import Finding, Row, Sample, Scalar
+from probes.event import Finding, Row, Scalar
 from probes.facts import NodeFacts
 
 _PORT = (
@@ -68,33 +68,66 @@ _PROCESS = (
     Column("state", "S", 1, 5),
     Column("job", "JOB", 9, 6),
     Column("rank", "RANK", 5, 7),
+    Column("age", "AGE", 4, 8, "right"),
+    Column("pod", "POD", 8, 9),
     Column("command", "COMMAND", 10, 0, flexible=True),
 )
+PROCESSES_SHOWN = 64
+"""Eight for each of eight GPUs; MPS and inference servers have more."""
+UNOWNED_SHOWN_BYTES = 256 << 20
+"""Less than that is the driver's own, as in probes/node/processes.py."""
 
 
 def processes(facts: NodeFacts, width: int) -> list[Line]:
-    """What runs on the GPUs now."""
+    """What runs on the GPUs now; memory that nobody owns comes first."""
     sample = facts.get("processes")
     if sample is None:
         return [(Cell("not read yet", "dim"),)]
-    if not sample.rows:
+    rows = [(texts, "warn") for texts in _unowned(facts)]
+    rows += [(_process(facts, row), "text") for row in sample.rows[:PROCESSES_SHOWN]]
+    if not rows:
         return [(Cell("no process uses a GPU", "dim"),)]
     columns = choose(_PROCESS, width)
     lines = [joined(heading(columns))]
-    for row in sample.rows:
-        gpu = str(row.get("gpu", ""))
-        texts = {
-            "gpu": facts.gpu_label(gpu) if gpu else units.ABSENT,
-            "pid": word(row, "pid"),
-            "user": word(row, "user"),
-            "mem": units.size(number(row.get("mem_bytes"))),
-            "state": word(row, "state"),
-            "job": word(row, "job"),
-            "rank": word(row, "rank"),
-            "command": word(row, "command"),
-        }
-        lines.append(joined(Cell(fit(texts[c.name], c.width, c.align)) for c in columns))
+    for texts, style in rows:
+        cells = (fit(texts.get(c.name, units.ABSENT), c.width, c.align) for c in columns)
+        lines.append(joined(Cell(text, style) for text in cells))
+    if len(sample.rows) > PROCESSES_SHOWN:
+        lines.append((Cell(f"and {len(sample.rows) - PROCESSES_SHOWN} more", "dim"),))
     return lines
+
+
+def _process(facts: NodeFacts, row: Row) -> dict[str, str]:
+    gpu = str(row.get("gpu", ""))
+    dead = "(dead) " if row.get("alive") is False else ""
+    names = ("pid", "user", "state", "job", "rank", "pod")
+    return {
+        **{name: word(row, name) for name in names},
+        "gpu": facts.gpu_label(gpu) if gpu else units.ABSENT,
+        "mem": units.size(number(row.get("mem_bytes"))),
+        "age": units.age(number(row.get("age_s"))),
+        "command": dead + word(row, "command"),
+    }
+
+
+def _unowned(facts: NodeFacts) -> Iterator[dict[str, str]]:
+    """Memory in use on a GPU without a live process, and whose it was last."""
+    for device, sample in facts.devices("processes"):
+        values = sample.values
+        size = number(values.get("unowned_bytes"))
+        if not device or size is None or size < UNOWNED_SHOWN_BYTES:
+            continue
+        said = ["memory without an owner"]
+        if "last_command" in values:
+            user = f" of {values['last_user']}" if "last_user" in values else ""
+            ago = units.age(number(values.get("last_seen_s")))
+            said.append(f"last {values['last_command']}{user}, {ago} ago")
+        if "holders" in values:
+            said.append(f"device open in {values['holders']}")
+        yield {
+            "gpu": facts.gpu_label(device), "user": "nobody", "mem": units.size(size),
+            "job": word(values, "last_job"), "command": plain("; ".join(said)),
+        }  # fmt: skip
 
 
 def tests(facts: NodeFacts, width: int) -> list[Line]:

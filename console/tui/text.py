@@ -141,6 +141,17 @@ def joined(cells: Iterable[Cell], gap: str = " ") -> Line:
     return tuple(line)
 
 
+def labelled(label: str, text: str, width: int, style: str, column: int = 8) -> list[Line]:
+    """`label text`, wrapped under the text; nothing when there is no text."""
+    if not text:
+        return []
+    head = cut(label, column - 1).ljust(column)
+    return [
+        (Cell(head if i == 0 else " " * column, "key"), Cell(row, style))
+        for i, row in enumerate(wrap(text, max(10, width - column)))
+    ]
+
+
 def line_text(line: Line) -> str:
     """The text of a line, for tests and copying."""
     return "".join(cell.text for cell in line)

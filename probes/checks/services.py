@@ -119,7 +119,8 @@ def _fabric_state(look: Look, gpu: str) -> Scalar | None:
 
 
 def _slurm(look: Look, rows: dict[str, Row]) -> Iterator[Finding]:
-    if look.facts.node.scheduler != "slurm" or _booting(look):
+    scheduler = look.facts.node.scheduler or ""
+    if scheduler.partition("@")[0] != "slurm" or _booting(look):
         return
     allocation = look.facts.allocation
     meant = allocation is not None and allocation.state in DELIBERATE

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import copy
+import itertools
 import datetime
 import ipaddress
 import json
@@ -48,6 +49,9 @@ def node(name: str, *, gpus: int = 8, usable: int | None = None, ready: str = "T
     }
 
 
+_uids = itertools.count(1)
+
+
 def pod(
     name: str, on: str, *, gpus: int = 0, owner: str = "Job/train", phase: str = "Running",
     namespace: str = "team-a",
@@ -60,6 +64,7 @@ def pod(
         "metadata": {
             "name": name,
             "namespace": namespace,
+            "uid": f"uid-{next(_uids)}",
             "ownerReferences": [{"kind": kind, "name": owned_by, "controller": True}],
         },
         "spec": {
@@ -233,6 +238,10 @@ class Api:
             one = next((p for p in self.pods if p["metadata"]["name"] == name), None)
             if one is None:
                 return _refusal(404, "NotFound", f'pods "{name}" not found')
+            wanted = body["deleteOptions"]["preconditions"]["uid"]
+            if wanted != one["metadata"]["uid"]:
+                text = f"Precondition failed: UID in precondition: {wanted}"
+                return _refusal(409, "Conflict", f'Operation cannot be fulfilled on pods: {text}')
             if self.protected.get(name, 0):
                 self.protected[name] -= 1
                 text = "Cannot evict pod as it would violate the pod's disruption budget."

@@ -36,7 +36,7 @@ async def test_pods_go_and_those_of_the_node_stay(api: Api, kubernetes: Kubernet
     assert steps[-1].ok
     assert steps[-1].detail == "1 pods evicted, the node is empty"
     assert [one["metadata"]["name"] for one in api.evictions] == ["train-0"]
-    assert api.evictions[0]["deleteOptions"] == {"gracePeriodSeconds": 7}
+    assert api.evictions[0]["deleteOptions"]["gracePeriodSeconds"] == 7
     left = {p["metadata"]["name"] for p in api.pods if p["spec"]["nodeName"] == "gpu1"}
     assert left == {"dcgm-y", "kube-proxy-gpu1"}
 
@@ -106,6 +106,60 @@ async def test_a_reader_evicts_nothing(api: Api, run: LocalRun) -> None:
     assert not steps[-1].ok
     assert "not permitted" in steps[-1].detail
     assert api.evictions == []
+
+
+async def test_the_next_pod_of_that_name_is_another_one(
+    api: Api, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A StatefulSet's web-0 comes back on another node under the same name: it stays."""
+    api.add(pod("web-0", "gpu4", owner="StatefulSet/web"))
+    answer = api.evict
+
+    def moved(path: str, headers: Any, body: Any) -> Any:
+        if not [p for p in api.pods if p["spec"]["nodeName"] == "gpu3" and "web" in path]:
+            api.pods = [p for p in api.pods if p["metadata"]["name"] != "web-0"]
+            api.add(pod("web-0", "gpu3", owner="StatefulSet/web"))
+        return answer(path, headers, body)
+
+    monkeypatch.setattr(api, "evict", moved)
+    steps = await evicted(kubernetes, "gpu4")
+    assert steps[-1].ok
+    assert api.evictions == []
+    assert [p for p in api.pods if p["metadata"]["name"] == "web-0"]
+
+
+async def test_a_pod_that_comes_meanwhile_is_told_and_stays(
+    api: Api, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answer = api.evict
+
+    def joined(path: str, headers: Any, body: Any) -> Any:
+        api.add(pod("late-0", "gpu1"))
+        return answer(path, headers, body)
+
+    monkeypatch.setattr(api, "evict", joined)
+    steps = await evicted(kubernetes, "gpu1")
+    assert not steps[-1].ok
+    assert "came meanwhile and stay: team-a/late-0" in steps[-1].detail
+    assert len(api.evictions) == 1
+
+
+async def test_what_went_before_the_trouble_is_told(
+    api: Api, kubernetes: Kubernetes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    api.add(pod("train-9", "gpu1"))
+    answer = api.evict
+
+    def denied(path: str, headers: Any, body: Any) -> Any:
+        if api.evictions:
+            return 403, {"kind": "Status", "status": "Failure", "reason": "Forbidden",
+                         "message": "no", "code": 403}  # fmt: skip
+        return answer(path, headers, body)
+
+    monkeypatch.setattr(api, "evict", denied)
+    steps = await evicted(kubernetes, "gpu1")
+    assert not steps[-1].ok
+    assert "evicted before that: team-a/train-0" in steps[-1].detail
 
 
 def test_sorting_accounts_for_every_pod_that_runs() -> None:

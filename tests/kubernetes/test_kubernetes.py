@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -208,3 +209,57 @@ async def test_init_containers_and_pods_that_leave_hold_gpus(
     api.add(leaving, first)
     (seen,) = await kubernetes.allocations(["gpu4"])
     assert seen.state == "allocated", "2 + max(6, 1) = 8 of 8"
+
+
+async def test_two_consoles_at_once_leave_one_reason(api: Api, kubernetes: Kubernetes) -> None:
+    """The second finds the node drained by the first between its plan and its write."""
+    await final(kubernetes.drain(["gpu3"], "xid 79"))
+    done = await final(kubernetes.drain(["gpu3"], "something else"))
+    assert done["gpu3"].phase == "done"
+    assert "already" in done["gpu3"].detail
+    assert api.nodes["gpu3"]["metadata"]["annotations"]["gpuconsole/reason"].endswith("xid 79")
+
+
+@pytest.mark.parametrize("at", ["\u00b2", "9" * 400, "soon", "-1"])
+async def test_annotations_that_anybody_wrote(api: Api, kubernetes: Kubernetes, at: str) -> None:
+    marks = {"gpuconsole/reason": "gpuconsole: x", "gpuconsole/at": at}
+    api.nodes["gpu3"]["metadata"]["annotations"].update(marks)
+    api.nodes["gpu3"]["metadata"]["labels"]["nvidia.com/gpu.count"] = at
+    api.change("gpu3", unschedulable=True)
+    (seen,) = await kubernetes.allocations(["gpu3"])
+    assert seen.reason_at is None
+
+
+def wrapped(folder: Path, run: LocalRun, script: str) -> Kubernetes:
+    """A kubectl of the site's in front of the real one; $real is that one."""
+    real = shutil.which("kubectl", path=run.env["PATH"])
+    path = folder / "wrapped" / "kubectl"
+    path.parent.mkdir()
+    path.write_text(f"#!/bin/sh\nreal={real}\n{script}\n")
+    path.chmod(0o755)
+    return Kubernetes(LocalRun({**run.env, "PATH": f"{path.parent}:{run.env['PATH']}"}))
+
+
+async def test_a_write_whose_answer_is_garbled_is_looked_at_again(
+    api: Api, run: LocalRun, tmp_path: Path
+) -> None:
+    script = 'case "$*" in *patch*) echo Warning: old; esac; exec $real "$@"'
+    done = await final(wrapped(tmp_path, run, script).drain(["gpu3"], "xid 79"))
+    assert done["gpu3"].phase == "done"
+    assert api.nodes["gpu3"]["spec"]["unschedulable"] is True
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        'case "$*" in *get*) exec $real "$@" | head -c 900; esac; exec $real "$@"',
+        'case "$*" in *get*) echo NAME STATUS ROLES; exit 0; esac; exec $real "$@"',
+        'case "$*" in *get*) yes "[" | tr -d "\\n" | head -c 900000; exit 0; esac; exec $real "$@"',
+        'case "$*" in *get*) exec cat /dev/zero; esac; exec $real "$@"',
+    ],
+    ids=["cut short", "a table", "nested", "endless"],
+)
+async def test_what_kubectl_prints_instead(run: LocalRun, tmp_path: Path, script: str) -> None:
+    with pytest.raises(SchedulerError) as error:
+        await wrapped(tmp_path, run, script).allocations()
+    assert len(str(error.value)) < 1000

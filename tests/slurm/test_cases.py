@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from inventory.errors import SchedulerError
+from console.schedulers import schedulers_for
+from inventory.errors import SchedulerError, UsageError
+from inventory.hosts import load
 from inventory.run import Completed, LocalRun
 from inventory.scheduler import STATES, Job
 from inventory.slurm import Slurm
@@ -286,3 +288,35 @@ async def test_an_answer_without_nodes_is_an_error(out: str) -> None:
         await Slurm(run).allocations()
     with pytest.raises(SchedulerError, match="Slurm names no nodes"):
         await Slurm(run).inventory()
+
+
+class Recorded:
+    """Answers one node to every question, and remembers the questions."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, ...]] = []
+
+    async def __call__(self, argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
+        self.asked.append(tuple(argv))
+        text = "NodeName=n1 State=IDLE Partitions=gpu Gres=gpu:h100:8\n"
+        return Completed(argv=tuple(argv), rc=0, stdout=text if "nodes" in argv else "", stderr="")
+
+
+async def test_one_of_several_clusters_is_asked_and_remembered_by_its_nodes() -> None:
+    run = Recorded()
+    found = await Slurm(run).inventory("gpu@east")
+    assert all(argv[1:3] == ("-M", "east") for argv in run.asked if argv[0] == "scontrol")
+    assert [node.scheduler for node in found.nodes] == ["slurm@east"]
+    (scheduler,) = schedulers_for(found).values()
+    assert scheduler.name == "slurm@east"
+    (argv,) = scheduler.resume_commands(["n1"])
+    assert argv[:3] == ("scontrol", "-M", "east")
+
+
+def test_the_cluster_may_stand_in_the_inventory(tmp_path: Path) -> None:
+    path = tmp_path / "inventory.yaml"
+    path.write_text("hosts: n1\nscheduler: slurm@east\n")
+    assert set(schedulers_for(load(path))) == {"slurm@east"}
+    path.write_text("hosts: n1\nscheduler: slurm@\n")
+    with pytest.raises(UsageError, match="unknown scheduler"):
+        load(path)

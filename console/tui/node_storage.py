@@ -1,0 +1,110 @@
+"""Storage on the node screen: what does not answer, is missing or read-only first. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from console import units
+from console.tui.node_cells import Values, number, signs, word
+from console.tui.text import Cell, Column, Line, choose, fit, heading, joined, plain
+from console.tui.theme import Glyphs
+from probes.event import Finding, Sample
+from probes.facts import NodeFacts
+
+_COLUMNS = (
+    Column("sign", "", 1, 0),
+    Column("place", "PLACE", 14, 0, flexible=True),
+    Column("kind", "KIND", 8, 3),
+    Column("used", "USED", 4, 2, "right"),
+    Column("free", "FREE", 6, 5, "right"),
+    Column("size", "SIZE", 6, 6, "right"),
+    Column("inodes", "INODES", 6, 4, "right"),
+    Column("state", "STATE", 18, 1),
+    Column("source", "FROM", 30, 7),
+)
+"""INODES is the share in use, as USED is that of the space."""
+WELL_SHOWN = 8
+"""File systems without trouble; the rest of them is one line."""
+
+
+class _Place(NamedTuple):
+    place: str
+    values: Values
+    state: str
+    wrong: bool
+
+
+def storage(
+    facts: NodeFacts, findings: Sequence[Finding], glyphs: Glyphs, width: int
+) -> list[Line]:
+    """One line per file system and array."""
+    found = [_place(facts, device, sample) for device, sample in facts.devices("storage") if device]
+    if not found:
+        word = "not read yet" if facts.get("storage") is None else "no file system was looked at"
+        return [(Cell(word, "dim"),)]
+    marks = signs([f for f in findings if f.rule.startswith(("storage.", "disk."))], glyphs)
+    wrong = [one for one in found if one.wrong or one.place in marks]
+    well = [one for one in found if one not in wrong]
+    columns = choose(_COLUMNS, width)
+    lines = [joined(heading(columns))]
+    lines += [_line(one, marks, columns) for one in (*wrong, *well[:WELL_SHOWN])]
+    if len(well) > WELL_SHOWN:
+        lines.append((Cell(f"  and {len(well) - WELL_SHOWN} more without trouble", "dim"),))
+    return lines
+
+
+def _place(facts: NodeFacts, place: str, sample: Sample) -> _Place:
+    values = sample.values
+    state, wrong = _state(values)
+    hang = facts.hung.get(("storage", place))
+    if hang is not None:
+        state, wrong = f"hung {units.age(hang.since_s)}", True
+    return _Place(place, values, state, wrong)
+
+
+def _state(values: Values) -> tuple[str, bool]:
+    """A few words, and whether they are bad news."""
+    if values.get("mounted") is False:
+        return "NOT MOUNTED", True
+    if (hung_s := number(values.get("hung_s"))) is not None:
+        return f"hung {units.age(hung_s)}", True
+    if "error" in values:
+        return f"answers {values['error']}", True
+    if values.get("kernel_stopped_writing") is True:
+        return "READ-ONLY (kernel)", True
+    if values.get("read_only") is True:
+        return "read-only", values.get("wanted_read_only") is False
+    return _array(values) if "raid_level" in values or "raid_disks" in values else ("", False)
+
+
+def _array(values: Values) -> tuple[str, bool]:
+    disks, working = number(values.get("raid_disks")), number(values.get("raid_working"))
+    degraded = disks is not None and working is not None and working < disks
+    parts = [f"{working:.0f} of {disks:.0f} disks"] if degraded else []
+    if "raid_action" in values:
+        parts.append(str(values["raid_action"]))
+    return ", ".join(parts), degraded
+
+
+def _line(one: _Place, marks: Mapping[str, Cell], columns: Sequence[Column]) -> Line:
+    values, sign = one.values, marks.get(one.place, Cell(" "))
+    texts = {
+        "sign": sign.text,
+        "place": one.place,
+        "kind": str(values.get("fstype", values.get("raid_level", units.ABSENT))),
+        "used": units.whole(number(values.get("used_percent")), "%"),
+        "free": units.size(number(values.get("free_bytes"))),
+        "size": units.size(number(values.get("size_bytes"))),
+        "inodes": units.whole(_inodes(values), "%"),
+        "state": one.state,
+        "source": word(values, "source"),
+    }
+    style = "title" if one.wrong else "text"
+    cells = [Cell(fit(plain(texts[c.name]), c.width, c.align), style) for c in columns]
+    return joined([Cell(cells[0].text, sign.style), *cells[1:]])
+
+
+def _inodes(values: Values) -> float | None:
+    total, free = number(values.get("inodes")), number(values.get("inodes_free"))
+    return 100.0 * (total - free) / total if total and free is not None else None
