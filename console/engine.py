@@ -219,7 +219,10 @@ class Engine:
         told = [
             text
             for name in plan.nodes
-            for text in await asyncio.to_thread(since.notes, self.fleet.nodes[name], now)
+            for text in [
+                *since.retest(self.fleet.nodes[name]),
+                *await asyncio.to_thread(since.notes, self.fleet.nodes[name], now),
+            ]
         ]
         return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 

@@ -17,7 +17,7 @@ import msgspec
 
 from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
-from probes.checks import Peers, healed, judge, peers, place, unjudged, verdict
+from probes.checks import Peers, Quiet, healed, judge, peers, place, unjudged, verdict
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
@@ -73,6 +73,7 @@ class Fleet:
         self._waiting: dict[str, None] = {}
         self._dirty: set[str] = set(self.nodes)
         self._sequence = 0
+        self._quiet = {name: Quiet() for name in self.nodes}
         self._peers: dict[str, Peers] = {}
         self._peers_at = float("-inf")
         self._slow: dict[str, list[Finding]] = {}
@@ -144,7 +145,9 @@ class Fleet:
 
     def _expect(self, now: float) -> None:
         if now - self._peers_at >= PEERS_EVERY_S or not self._peers:
-            self._peers = peers(self.nodes.values())
+            before, self._peers = self._peers, peers(self.nodes.values())
+            for role, found in self._peers.items():  # the same object: nothing to judge again
+                self._peers[role] = before[role] if before.get(role) == found else found
             self._peers_at = now
 
     def _compare(self, now: float, until: float) -> None:
@@ -189,7 +192,8 @@ class Fleet:
     def _fresh(self, facts: NodeFacts, now: float) -> list[Finding]:
         """What the checks find; where one raises the node is unknown, and the others go on."""
         try:
-            return judge(facts, self._peers[facts.node.role], self.rules, now)
+            role, quiet = self._peers[facts.node.role], self._quiet[facts.node.name]
+            return judge(facts, role, self.rules, now, quiet)
         except Exception as error:
             broken = unjudged(facts, error, self.rules, now)
             if all(finding.rule != broken.rule for finding in self.findings[facts.node.name]):

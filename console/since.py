@@ -6,6 +6,7 @@ its resume. Reading a bundle of ours costs 10 ms; one that cannot be read is sai
 
 from __future__ import annotations
 
+import re
 import tarfile
 import time
 from collections.abc import Iterable, Iterator
@@ -16,8 +17,9 @@ from msgspec import Struct
 
 from console import units
 from console.evidence import Known, Manifest, folder, taken
+from console.settings import state_dir
 from probes.blobs import safe_name
-from probes.event import Finding, Sample
+from probes.event import Finding, Sample, decoder
 from probes.facts import NodeFacts
 
 FILE_BYTES = 32 << 20
@@ -76,6 +78,45 @@ def notes(facts: NodeFacts, now: float, where: Path | None = None) -> list[str]:
     except (OSError, tarfile.TarError, msgspec.MsgspecError, EOFError):
         return [f"{facts.node.name}: its bundle {path} cannot be read"]
     return [f"{facts.node.name}: {text}" for text in _told(before, facts, now)]
+
+
+PERFORMANCE = re.compile(
+    r"slow|straggl|perform|throttl|thermal|hot\b|clock|bandwidth|busbw|brake|degrad", re.IGNORECASE
+)
+"""Words of a reason that say that the node worked, but not as fast as it should."""
+TESTS_BYTES = 4 << 20
+"""The newest part of the results of `gpuconsole test`: some 10,000 nodes' summaries."""
+
+
+def retest(facts: NodeFacts, results: Path | None = None) -> list[str]:
+    """What a node that was drained for performance still lacks; [] for any other."""
+    now = facts.allocation
+    if now is None or now.reason_at is None or not PERFORMANCE.search(now.reason):
+        return []
+    name = facts.node.name
+    if _passed(results or state_dir() / "tests.ndjson", name, now.reason_at):
+        return [f"{name}: drained for performance; it has passed a test since"]
+    return [f"{name}: drained for performance, and no test passed since: gpuconsole test {name}"]
+
+
+def _passed(path: Path, node: str, since: float) -> bool:
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - TESTS_BYTES))
+            lines = file.read().splitlines()
+    except OSError:
+        return False
+    return any(_is_pass(line, node, since) for line in lines)
+
+
+def _is_pass(line: bytes, node: str, since: float) -> bool:
+    try:
+        event = decoder.decode(line)
+    except msgspec.MsgspecError:
+        return False
+    if not isinstance(event, Sample) or (event.probe, event.device) != ("nccl", "summary"):
+        return False
+    return event.node == node and event.at > since and event.values.get("ok") is True
 
 
 def _told(before: Before, facts: NodeFacts, now: float) -> Iterator[str]:

@@ -26,8 +26,9 @@ class NodeFacts:
     """The latest answer of every probe, rates between two answers, and the conversation's state."""
 
     __slots__ = (
-        "_order", "allocation", "boot_id", "ended_at", "ended_jobs", "gone", "hours", "hung",
-        "kernel", "latest", "node", "noise", "rates", "status", "troubles", "used_ports", "uuids",
+        "_order", "allocation", "boot_id", "changed", "changes", "ended_at", "ended_jobs", "gone",
+        "hours", "hung", "kernel", "latest", "node", "noise", "rates", "status", "troubles",
+        "used_ports", "uuids",
     )  # fmt: skip
 
     def __init__(self, node: Node) -> None:
@@ -57,6 +58,10 @@ class NodeFacts:
         """(probe, device) -> last answer of a device that stopped being listed."""
         self.uuids: dict[str, str] = {}
         """GPU -> UUID of the card that was first seen there since boot."""
+        self.changes = 0
+        self.changed: dict[str, int] = {}
+        """What changed -> the number of its last change: a probe's name (its samples, rates, hours,
+        used ports), "" for everything at once, and with a blank at the end the rest."""
 
     def apply(self, event: Event) -> None:
         """Take in one Event about this node."""
@@ -70,7 +75,12 @@ class NodeFacts:
             case _:
                 pass
 
+    def _touch(self, *topics: str) -> None:
+        self.changes += 1
+        self.changed.update(dict.fromkeys(topics, self.changes))
+
     def _allocated(self, event: Allocation) -> None:
+        self._touch("allocation ")
         before, now = self.allocation, {job.id for job in event.jobs}
         ended = tuple(j for j in before.jobs if j.id not in now) if before is not None else ()
         if ended:
@@ -80,6 +90,7 @@ class NodeFacts:
     def _sample(self, sample: Sample) -> None:
         if sample.probe == "kernel_log":
             self.kernel.extend(sample.rows)
+        self._touch(sample.probe)
         if sample.probe == "hello":
             self._hello(sample)
         key = (sample.probe, sample.device)
@@ -87,7 +98,8 @@ class NodeFacts:
         if sample.values.get("gone") is True:
             self._gone(key, before)
             return
-        self.gone.pop(key, None)
+        if self.gone.pop(key, None) is not None:
+            self._touch("gone ")
         if before is not None and sample.values:
             step = rates(before, sample)
             if step is not None:
@@ -101,7 +113,8 @@ class NodeFacts:
             self._used(sample)
         if sample.probe == "inventory" and "uuid" in sample.values:
             self.uuids.setdefault(sample.device, str(sample.values["uuid"]))
-        self.troubles.pop(sample.probe, None)
+        if self.troubles.pop(sample.probe, None) is not None:
+            self._touch("troubles ")
 
     def _used(self, port: Sample) -> None:
         rate = number(port.values.get("rate_gbps")) or 0.0
@@ -113,6 +126,7 @@ class NodeFacts:
         self._order.clear()
         self.latest.pop(key, None)
         self.rates.pop(key, None)
+        self._touch("gone ")
         if before is not None and len(self.gone) < GONE_KEPT:
             self.gone[key] = before
 
@@ -123,6 +137,7 @@ class NodeFacts:
             self.uuids.clear()
             self.hours.clear()
             self.used_ports.clear()
+        self._touch("")
         # A new agent tells everything anew: what it no longer lists must not stay as if current.
         self._order.clear()
         self.latest.clear()
@@ -133,6 +148,7 @@ class NodeFacts:
         self.boot_id = boot_id or self.boot_id
 
     def _status(self, status: NodeStatus) -> None:
+        self._touch("hung ", "troubles ")
         if not status.probe:
             if status.reason == "garbage":
                 self.noise.append(status.text)

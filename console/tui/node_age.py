@@ -47,9 +47,7 @@ def age_mark(facts: NodeFacts, probes: Sequence[str], now: float) -> str:
     return "" if age is None else f" ({units.age(age)} old)"
 
 
-def faded(
-    lines: Iterable[Line], facts: NodeFacts, probes: Sequence[str], now: float
-) -> list[Line]:
+def faded(lines: Iterable[Line], facts: NodeFacts, probes: Sequence[str], now: float) -> list[Line]:
     """The lines, grey when what they tell is stale."""
     if stale_s(facts, probes, now) is None:
         return list(lines)

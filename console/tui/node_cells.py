@@ -1,4 +1,4 @@
-"""What the tables of the node screen share: readings as text, and whose device has a finding. Pure."""
+"""What the node screen's tables share: readings as text, whose device has a finding. Pure."""
 
 from __future__ import annotations
 

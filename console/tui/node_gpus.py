@@ -10,7 +10,19 @@ import re
 from console import units
 from console.fleet import Fleet
 from console.tui.node_cells import Values, number, signs
-from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, labelled, plain, spark
+from console.tui.text import (
+    Cell,
+    Column,
+    Line,
+    choose,
+    cut,
+    fit,
+    heading,
+    joined,
+    labelled,
+    plain,
+    spark,
+)
 from console.tui.theme import Glyphs
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
@@ -143,6 +155,7 @@ def _links(nvlink: Sample | None) -> str:
 
 
 _LINK_UP = re.compile(r"link(\d+)_up")
+
 
 def links(facts: NodeFacts, width: int) -> list[Line]:
     """Links that are not up or counted errors first; one sentence when there is none."""

@@ -217,9 +217,7 @@ _VERSIONS = (
 
 def _versions(facts: NodeFacts) -> Iterator[Told]:
     values = _values(facts, "versions") or {}
-    parts = [
-        f"{word} {values[name]}".strip() for name, word in _VERSIONS if values.get(name)
-    ]
+    parts = [f"{word} {values[name]}".strip() for name, word in _VERSIONS if values.get(name)]
     hello = _values(facts, "hello") or {}
     system = " ".join(str(hello[k]) for k in ("os", "kernel") if k in hello)
     driver = facts.value("inventory", "", "driver_version")

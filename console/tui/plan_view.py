@@ -6,13 +6,16 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
-from console.tui.text import Cell, Line, cut, plain, wrap
+from console.tui.text import Cell, Line, cut, plain
+from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
 from console.tui.view import SCHED_WORDS
 from inventory.expressions import fold
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Finding
 
+COLUMN = 6
+"""Cells of a label, its gap included."""
 BEFORE_SHOWN = 12
 """Nodes listed one by one; the rest is folded."""
 
@@ -41,6 +44,11 @@ def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
     return lines
 
 
+def labelled(label: str, text: str, width: int, style: str) -> list[Line]:
+    """A label and wrapped text beside it."""
+    return _labelled(label, text, width, style, COLUMN)
+
+
 def _before(plan: Plan, before: Mapping[str, Allocation], width: int) -> Iterable[Line]:
     for name in plan.nodes[:BEFORE_SHOWN]:
         yield from labelled("now", f"{name} {_state(before.get(name))}", width, "text")
@@ -62,15 +70,6 @@ def _grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
     for name, why in refused.items():
         groups.setdefault(why, []).append(name)
     return groups
-
-
-def labelled(label: str, text: str, width: int, style: str) -> list[Line]:
-    """A label and wrapped text beside it."""
-    head = label.ljust(6)
-    rows = wrap(text, max(10, width - 6))
-    return [
-        (Cell(head if i == 0 else " " * 6, "key"), Cell(row, style)) for i, row in enumerate(rows)
-    ]
 
 
 def outcome_lines(

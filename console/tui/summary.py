@@ -26,6 +26,7 @@ IB_ACTIVE = 4
 CURRENT = frozenset({NodeState.UP, NodeState.DEGRADED, NodeState.HUNG, NodeState.ENDED})
 """Conversation states in which readings are still coming, or were complete."""
 _LINK_UP = re.compile(r"link\d+_up")
+_ADDRESS = re.compile(r" at [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](, slot \w+)?")
 _XID = re.compile(r"\bxid[.: ]+(\d+)", re.IGNORECASE)
 
 
@@ -192,12 +193,17 @@ def _xids(findings: Sequence[Finding]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(found))
 
 
+def brief(say: str) -> str:
+    """A finding's sentence for a narrow line: without the address, which its label stands for."""
+    return _ADDRESS.sub("", say)
+
+
 def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Severity]:
     top = next((f for f in findings if not f.acknowledged), None)
     if top is not None:
-        return plain(top.say), top.severity
+        return brief(plain(top.say)), top.severity
     if findings:
-        return plain(findings[0].say), Severity.INFO
+        return brief(plain(findings[0].say)), Severity.INFO
     if facts.status is not None and facts.state not in (NodeState.UP, NodeState.ENDED):
         return plain(facts.status.text), Severity.UNKNOWN
     return "", Severity.OK

@@ -49,11 +49,12 @@ from probes.event import Finding
 from probes.expect import Peers, peers
 from probes.facts import NodeFacts
 from probes.rules import Rules
+from probes.unchanged import Quiet
 from probes.verdict import verdict
 
 __all__ = [
-    "CHECKS", "RULES", "Peers", "explain", "healed", "judge", "peers", "place", "unjudged",
-    "verdict",
+    "CHECKS", "RULES", "Peers", "Quiet", "explain", "healed", "judge", "peers", "place",
+    "unjudged", "verdict",
 ]  # fmt: skip
 
 DOMAINS = (
@@ -68,9 +69,16 @@ RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rul
 _PLACES = {rule.id: number for number, rule in enumerate(RULES)}
 
 
-def judge(facts: NodeFacts, role: Peers, rules: Rules, now: float) -> list[Finding]:
-    """Everything that is wrong with one node now; no memory, no order."""
+def judge(
+    facts: NodeFacts, role: Peers, rules: Rules, now: float, quiet: Quiet | None = None
+) -> list[Finding]:
+    """Everything that is wrong with one node now; no order.
+
+    `quiet`, of this node alone, only saves the work of checks for which nothing has changed.
+    """
     look = Look(facts, role, rules, now)
+    if quiet is not None:
+        return quiet.run(CHECKS, look)
     return [finding for check in CHECKS for finding in check(look)]
 
 
