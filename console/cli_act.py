@@ -22,6 +22,9 @@ from console.options import JSON, Number, Request, evicting, eviction, with_requ
 )
 @click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
 @click.option("--no-evidence", "evidence", flag_value=False, default=True, help="Take no bundles.")
+@click.option(
+    "--wait", "wait_s", type=Number(1, 604800), metavar="S", help="Until their jobs have ended."
+)
 @eviction
 @JSON
 def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:

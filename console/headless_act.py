@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import shlex
 import signal
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from console.options import Request
     from inventory.kube_evict import Eviction
 
+FIRST_LOOK_S = 2.0
+LAST_LOOK_S = 60.0
+"""Between two looks while waiting for jobs; our estimates."""
 LOOK_S = 6.0
 """For the look before a drain or resume: nobody waits 12 s for the dead."""
 
@@ -42,6 +46,7 @@ def act(
     despite_findings: bool = False,
     evidence: bool = True,
     evict: Eviction | None = None,
+    wait_s: float | None = None,
 ) -> int:
     """Exit 0 when every node asked for was done (or would be), 3 when any was not."""
     names = expand(nodes_expression)
@@ -50,7 +55,7 @@ def act(
     return run_async(
         _act(
             request, verb, names, reason, yes, dry_run, override, count, as_json,
-            despite_findings, evidence, evict,
+            despite_findings, evidence, evict, wait_s,
         )
     )  # fmt: skip
 
@@ -68,6 +73,7 @@ async def _act(
     despite_findings: bool,
     evidence: bool,
     evict: Eviction | None,
+    wait_s: float | None,
 ) -> int:
     out = Stdout() if json else None
     quick = request if request.get("timeout_s") else request.over({"timeout_s": LOOK_S})
@@ -90,6 +96,8 @@ async def _act(
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
         typed = count if yes else _ask(plan, count)
         steps = await _execute(engine, plan, typed, override, evidence, evict, out)
+        if wait_s is not None and not await until_drained(engine, _done(steps), wait_s):
+            return Exit.UNKNOWN
     good = _went_well(steps)
     whole = all(good.get(name, False) for name in plan.nodes)
     return Exit.OK if whole and not plan.refused else Exit.UNKNOWN
@@ -101,6 +109,35 @@ def _check_schedulers(engine: Engine, names: list[str]) -> None:
         scheduler = engine.fleet.nodes[name].node.scheduler or ""
         if scheduler in engine.fleet.errors:
             raise ConsoleError(f"{scheduler}: {engine.fleet.errors[scheduler]}; nothing was done")
+
+
+def _done(steps: list[Step]) -> list[str]:
+    return [step.node for step in steps if step.phase == "done"]
+
+
+async def until_drained(engine: Engine, names: list[str], wait_s: float) -> bool:
+    """Wait for the jobs of drained nodes to end; False when some still run after `wait_s`.
+
+    One batched reading at a time, further and further apart: nobody hammers the controller.
+    """
+    until, pause_s = time.monotonic() + wait_s, FIRST_LOOK_S
+    waiting = list(names)
+    while True:
+        await engine.read_schedulers()
+        known = {name: engine.fleet.nodes[name].allocation for name in waiting}
+        for name, now in known.items():
+            if now is not None and now.state != "draining":
+                free = "safe to work on" if now.state == "drained" else now.raw
+                say(f"{name}: {now.state}: {free}")
+        waiting = [name for name, now in known.items() if now is None or now.state == "draining"]
+        left_s = until - time.monotonic()
+        if not waiting or left_s <= 0:
+            break
+        await asyncio.sleep(min(pause_s, left_s))
+        pause_s = min(LAST_LOOK_S, pause_s * 1.5)
+    for name in waiting:
+        say(f"{name}: still draining after {wait_s:g} s")
+    return not waiting
 
 
 def _write_plan(out: Stdout, plan: Plan, *, whole: bool) -> None:

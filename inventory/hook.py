@@ -96,10 +96,19 @@ class HookScheduler(Scheduler):
                 done = await self._run(command, TIMEOUT_S)
                 error = "" if done.rc == 0 else str(_failed(done))
                 yield _step(name, "write", error, ok=not error, command=command)
-                (after,) = await self.allocations([name])
-                yield _outcome(after, error, drained=bool(text))
+                yield await self._seen(name, error, drained=bool(text))
             except SchedulerError as failure:
                 yield _step(name, "failed", str(failure), ok=False)
+
+    async def _seen(self, name: str, error: str, *, drained: bool) -> Step:
+        """The outcome as the state command tells it; what was written is told in any case."""
+        try:
+            (after,) = await self.allocations([name])
+        except SchedulerError as failure:
+            why = error or "written"
+            text = f"{why}, but its state cannot be read again: {failure}"
+            return _step(name, "failed", text, ok=False)
+        return _outcome(after, error, drained=drained)
 
     async def _call(self, argv: Sequence[str]) -> str:
         done = await self._run(argv, TIMEOUT_S)
@@ -143,7 +152,8 @@ def _judged(now: Allocation, reason: str, override: bool) -> tuple[Step, str]:
         word = "left alone" if reason else "not ours to resume"
         return _step(now.node, "refused", f"{word}: {theirs}", ok=False), ""
     text = reason_text(reason, _kept(now) if theirs else "") if reason else ""
-    if reason and out and now.reason == text:
+    if reason and out and now.state != "down" and (now.ours or now.reason == text):
+        # Another console of ours was faster: its reason stays.
         return _step(now.node, "done", f"already {_told(now)}"), ""
     return _step(now.node, "check", _told(now)), text
 
@@ -164,8 +174,11 @@ def _kept(now: Allocation) -> str:
 
 
 def _outcome(after: Allocation, error: str, *, drained: bool) -> Step:
-    if (after.state in OUT) is drained and after.state != "unknown":
+    by_others = drained and after.reason and not after.reason.startswith(MARKER)
+    if (after.state in OUT) is drained and after.state != "unknown" and not by_others:
         return _step(after.node, "done", _told(after))
+    if by_others:
+        error = error or "somebody else was faster"
     why = error or "the command had no effect"
     return _step(after.node, "failed", f"{why}; now {_told(after)}", ok=False)
 

@@ -37,20 +37,6 @@ OUTPUT_BYTES = 512 << 20
 """Most of one program; the pods of 4,000 Kubernetes nodes are about 200 MB."""
 
 
-class _TooMuch(Exception):
-    """It does not end to print."""
-
-
-async def _some(stream: asyncio.StreamReader | None) -> bytes:
-    assert stream is not None
-    data = bytearray()
-    while part := await stream.read(1 << 18):
-        data += part
-        if len(data) > OUTPUT_BYTES:
-            raise _TooMuch
-    return bytes(data)
-
-
 class LocalRun:
     """Runs programs on this machine, in their own process group, without a shell."""
 
@@ -73,12 +59,9 @@ class LocalRun:
             return _not_started(argv, error)
         try:
             async with asyncio.timeout(timeout_s):
-                out, err = await asyncio.gather(_some(proc.stdout), _some(proc.stderr))
+                both = _printed(proc, proc.stdout), _printed(proc, proc.stderr)
+                out, err = await asyncio.gather(*both)
                 await proc.wait()
-        except _TooMuch:
-            await _kill(proc)
-            text = f"printed more than {OUTPUT_BYTES >> 20} MB"
-            return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text)
         except TimeoutError:
             await _kill(proc)
             text = f"no answer within {timeout_s:g} s"
@@ -86,6 +69,9 @@ class LocalRun:
         except asyncio.CancelledError:
             await _kill(proc)
             raise
+        if max(len(out), len(err)) > OUTPUT_BYTES:
+            text = f"stopped: it printed more than {OUTPUT_BYTES >> 20} MB"
+            return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text)
         return Completed(
             argv=tuple(argv),
             rc=proc.returncode if proc.returncode is not None else -1,
@@ -98,6 +84,21 @@ def _not_started(argv: Sequence[str], error: OSError) -> Completed:
     missing = isinstance(error, FileNotFoundError)
     text = f"{argv[0]}: not found" if missing else f"{argv[0]}: {error.strerror}"
     return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text, missing=missing)
+
+
+async def _printed(
+    proc: asyncio.subprocess.Process, stream: asyncio.StreamReader | None
+) -> bytes:
+    """All of it; of a program that prints too much a bit more than OUTPUT_BYTES, and it is ended."""
+    assert stream is not None
+    data = bytearray()
+    while part := await stream.read(1 << 18):
+        if len(data) <= OUTPUT_BYTES:
+            data += part
+        elif proc.returncode is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(proc.pid, signal.SIGKILL)
+    return bytes(data)
 
 
 async def _kill(proc: asyncio.subprocess.Process) -> None:

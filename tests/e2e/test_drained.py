@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from tests.e2e.lab import QUICK, Site
+from tests.e2e.lab import QUICK, Site, ended
+from tests.slurm.lab import wait_until
 
 pytestmark = [pytest.mark.sshd, pytest.mark.slurm]
 
@@ -46,3 +47,19 @@ def test_a_scheduler_that_does_not_answer_is_no_empty_list(site: Site) -> None:
     done = site.run("drained", "--json", inventory=path)
     assert done.code == 3
     assert done.document["errors"]
+
+
+def test_waiting_for_the_jobs_of_a_drained_node(site: Site) -> None:
+    """The job ends while we wait: the command ends then, and says that the node is free."""
+    job = site.slurm.submit("n2")
+    words = ("drain", "n2", "--reason", "swap", "--yes", "--no-evidence", *QUICK)
+    late = site.run(*words, "--wait", "1")
+    assert late.code == 3
+    assert "still draining" in late.err
+    site.slurm.ok("scontrol", "update", "NodeName=n2", "State=RESUME")
+    with site.started(*words, "--wait", "100") as console:
+        wait_until(lambda: site.slurm.words()["n2"].startswith("drain"), "the drain")
+        site.slurm.ok("scancel", job)
+        code, _, err = ended(console)
+    assert code == 0, err
+    assert "n2: drained: safe to work on" in err

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from inventory import run
 from inventory.errors import SchedulerError, UsageError
 from inventory.hook import HookScheduler
 from inventory.hosts import load
@@ -144,6 +145,55 @@ async def test_words_that_are_no_state(pool: Pool) -> None:
     pool.save()
     with pytest.raises(SchedulerError, match=r"line 1: no state 'drianed'.*did you mean drained"):
         await pool.scheduler.allocations()
+
+
+async def test_two_consoles_at_once_leave_one_reason(pool: Pool) -> None:
+    await final(pool.scheduler.drain(["n1"], "xid 79"))
+    done = await final(pool.scheduler.drain(["n1"], "something else"))
+    assert done["n1"].phase == "done"
+    assert len(pool.read()["calls"]) == 1  # type: ignore[arg-type]
+
+
+def shell(state: str, drain: str = "true") -> HookScheduler:
+    """Programs that are one line of sh each; $1 is the node."""
+
+    def sh(line: str, *words: str) -> tuple[str, ...]:
+        return ("/bin/sh", "-c", line, "hook", *words)
+
+    hook = Hook(
+        state=sh(state, "{nodes}"), drain=sh(drain, "{node}", "{reason}"), resume=sh("true")
+    )
+    return HookScheduler(LocalRun(), hook, ["n1"])
+
+
+async def test_somebody_who_was_faster(tmp_path: Path) -> None:
+    """Their drain comes between our look and our write; the program refuses ours."""
+    seen = tmp_path / "seen"
+    state = f"if [ -e {seen} ]; then echo n1 drained bad DIMM; else echo n1 idle; fi"
+    for ending in ("exit 3", "true"):
+        seen.unlink(missing_ok=True)
+        done = await final(shell(state, f"touch {seen}; {ending}").drain(["n1"], "xid 79"))
+        assert done["n1"].phase == "failed"
+        assert "bad DIMM" in done["n1"].detail
+
+
+async def test_written_and_then_silent_says_both(tmp_path: Path) -> None:
+    seen = tmp_path / "seen"
+    state = f"[ ! -e {seen} ] || exit 9; echo n1 idle"
+    done = await final(shell(state, f"touch {seen}").drain(["n1"], "xid 79"))
+    assert done["n1"].phase == "failed"
+    assert "written, but its state cannot be read again" in done["n1"].detail
+
+
+@pytest.mark.parametrize(
+    "state", ["head -c 3000 /dev/urandom", "printf 'n1\\0idle\\n'", "exec cat /dev/zero", "echo n1"]
+)
+async def test_garbage_is_one_sentence(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(run, "OUTPUT_BYTES", 1 << 20)
+    with pytest.raises(SchedulerError) as error:
+        await shell(state).allocations()
+    assert len(str(error.value)) < 600
+    assert str(error.value).isprintable()
 
 
 GOOD = """\
