@@ -16,12 +16,15 @@ from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import natural_key
 from inventory.scheduler import MARKER, Allocation, Plan, Scheduler, Step
 from probes.event import Event, Severity
+from probes.sanitise import clean
 
 if TYPE_CHECKING:
     from console.evidence import Kept
     from inventory.kube_evict import Eviction
     from inventory.kubernetes import Kubernetes
 
+REASON_CHARS = 1000
+"""Of a reason as it is audited; schedulers keep less."""
 CAP_WINDOW_S = 3600.0
 """Drains of the last hour count against the cap, whoever did them (our estimate): ten drains of a
 tenth each are as bad as one of everything."""
@@ -50,6 +53,7 @@ def plan(
 
     Raises UsageError when the reason is missing.
     """
+    reason = clean(reason, REASON_CHARS)
     if verb == "drain" and not reason.strip():
         raise UsageError(
             "a drain needs a reason", where="--reason", instead="say why, e.g. 'Xid 79 GPU3'"

@@ -214,19 +214,19 @@ def _chained(lines: Sequence[AuditLine], before: bytes | None) -> list[bytes]:
 
 
 def _json(line: AuditLine) -> bytes:
-    """One line; a reason that is no UTF-8 (lone surrogates, of an argument) is made harmless."""
+    """One line; text that is no UTF-8 (lone surrogates, of an argument) is made harmless."""
     try:
         return msgspec.json.encode(line)
     except UnicodeEncodeError:
-        words = {
-            "node": _utf8(line.node), "reason": _utf8(line.reason), "detail": _utf8(line.detail),
-            "evidence": _utf8(line.evidence), "command": tuple(map(_utf8, line.command)),
-        }  # fmt: skip
-        return msgspec.json.encode(structs.replace(line, **words))
+        return msgspec.json.encode(_utf8(msgspec.to_builtins(line)))
 
 
-def _utf8(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")
+def _utf8(value: object) -> object:
+    if isinstance(value, str):
+        return value.encode("utf-8", "replace").decode("utf-8")
+    if isinstance(value, dict):
+        return {key: _utf8(one) for key, one in value.items()}
+    return [_utf8(one) for one in value] if isinstance(value, list | tuple) else value
 
 
 BLOCK = 1 << 16

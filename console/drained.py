@@ -6,9 +6,12 @@ Only the scheduler is asked, no node: it answers in a second, also about nodes t
 from __future__ import annotations
 
 import sys
+import tarfile
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
 from msgspec import Struct
 
 from console import units
@@ -16,9 +19,10 @@ from console.engine import Engine
 from console.launch import engine_for, run_async
 from console.output import Exit, Stdout, as_json, say
 from console.plan_notes import OUT_OF_WORK
+from console.since import newest, read
 from inventory.expressions import fold
 from inventory.scheduler import Allocation
-from probes.event import SCHEMA
+from probes.event import SCHEMA, Action
 
 if TYPE_CHECKING:
     from console.options import Request
@@ -41,6 +45,8 @@ class OutOfWork(Struct, frozen=True, kw_only=True):
     jobs: list[str]
     """Still running there."""
     next: str
+    commands: list[str] = []
+    """What the findings of its last evidence bundle ask for; printed, never run."""
 
 
 class DrainedDocument(Struct, frozen=True, kw_only=True):
@@ -81,8 +87,22 @@ def _entry(one: Allocation, now: float) -> OutOfWork:
     return OutOfWork(
         node=one.node, state=one.state, raw=one.raw, since_s=since_s, by=one.reason_by,
         reason=one.reason, ours=one.ours, jobs=[job.id for job in one.jobs],
-        next=_next(one, since_s),
+        next=_next(one, since_s), commands=[] if one.jobs else helpers(one.node),
     )  # fmt: skip
+
+
+def helpers(node: str, where: Path | None = None) -> list[str]:
+    """Commands for a person at the node, from the findings at the time of its drain."""
+    path = newest(node, where)
+    try:
+        found = read(path).findings if path is not None else []
+    except (OSError, tarfile.TarError, msgspec.MsgspecError, EOFError):
+        return []
+    resets = sorted({f.device for f in found if f.action is Action.RESET_GPU and f.device})
+    commands = [f"ssh {node} sudo nvidia-smi --gpu-reset -i {device}" for device in resets]
+    if any(finding.action is Action.REBOOT for finding in found):
+        commands.append(f"ssh {node} sudo systemctl reboot")
+    return commands
 
 
 def _next(one: Allocation, since_s: float | None) -> str:
@@ -113,4 +133,5 @@ def _text(nodes: list[OutOfWork]) -> bytes:
     for (state, age, by, after, reason), members in groups.items():
         names = fold([member.node for member in members])
         lines.append(f"{names}  {state}  {age:>4}  {by}  {after}\n    {reason}")
+        lines += [f"    $ {command}" for member in members for command in member.commands]
     return ("\n".join(lines) + "\n").encode()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import hashlib
 import io
 import os
@@ -48,6 +49,9 @@ SETTLED = frozenset({
 })  # fmt: skip
 
 
+PART = ".part"
+PART_S = 3600.0
+"""A bundle being written for longer was given up by a console that was killed."""
 _NAME = re.compile(r"-(\d{8}T\d{6}Z)(?:\.(\d+))?\.tar\.gz$")
 
 
@@ -213,7 +217,7 @@ def write(
     parts = {name: File(data=data) for name, data in ours.items()}
     parts |= {f"node/{name}": file for name, file in sorted(files.items())}
     manifest = Manifest(
-        schema=1, node=name, at=time.time(), by=who(), why=why, verdict=engine.fleet.verdict(name),
+        schema=1, node=name, at=time.time(), by=who(), why=_utf8(why), verdict=engine.fleet.verdict(name),
         answered=bool(files) and not note, note=note,
         files=[
             Item(
@@ -224,9 +228,13 @@ def write(
         ],
     )  # fmt: skip
     packed = {"manifest.json": File(data=_json(manifest)), **parts}
-    path = _path(target, name, manifest.at)
-    raw = _tar(packed, path.name.removesuffix(".tar.gz"), manifest.at)
-    _write(path, raw)
+    path, part = _reserved(target, name, manifest.at)
+    try:
+        raw = _tar(packed, path.name.removesuffix(".tar.gz"), manifest.at)
+        _write(path, part, raw)
+    except BaseException:
+        part.unlink(missing_ok=True)
+        raise
     return Kept(
         node=name, path=str(path), sha256=hashlib.sha256(raw).hexdigest(), files=len(packed),
         answered=manifest.answered, note=note,
@@ -237,11 +245,26 @@ def _json(value: Struct | list[Finding] | Allocation) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
-def _path(target: Path, node: str, at: float) -> Path:
+def _utf8(text: str) -> str:
+    """An argument that is no UTF-8 (lone surrogates) made harmless."""
+    return text.encode("utf-8", "replace").decode("utf-8")
+
+
+def _reserved(target: Path, node: str, at: float) -> tuple[Path, Path]:
+    """A name nobody has, and the file that becomes it: of two consoles only one gets each."""
     stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
     base = f"{safe_name(node)}-{stamp}"
-    names = (base, *(f"{base}.{number}" for number in range(1, 1000)))
-    return next(p for n in names if not (p := target / f"{n}.tar.gz").exists())
+    for number in range(1000):
+        path = target / (f"{base}.{number}.tar.gz" if number else f"{base}.tar.gz")
+        part = path.with_name(f".{path.name}{PART}")
+        try:
+            os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        except FileExistsError:
+            continue
+        if not path.exists():
+            return path, part
+        part.unlink(missing_ok=True)
+    raise FileExistsError(errno.EEXIST, f"a thousand bundles of {node} in one second", str(target))
 
 
 def _tar(files: dict[str, File], top: str, at: float) -> bytes:
@@ -254,23 +277,21 @@ def _tar(files: dict[str, File], top: str, at: float) -> bytes:
     return out.getvalue()
 
 
-def _write(path: Path, raw: bytes) -> None:
-    part = path.with_name(f".{path.name}.{os.getpid()}")
-    fd = os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(fd, "wb") as file:
-            file.write(raw)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
-        raise
+def _write(path: Path, part: Path, raw: bytes) -> None:
+    with part.open("wb") as file:
+        file.write(raw)
+        file.flush()
+        os.fsync(file.fileno())
+    part.replace(path)
 
 
 def retain(target: Path, now: float | None = None) -> list[Path]:
     """Remove what is too old or too much, oldest first; what was removed."""
     now = time.time() if now is None else now
+    for part in target.glob(f".*-????????T??????Z*{PART}"):
+        with contextlib.suppress(OSError):
+            if now - part.lstat().st_mtime > PART_S:
+                part.unlink()
     found = sorted(target.glob("*-????????T??????Z*.tar.gz"), key=taken, reverse=True)
     per_node: dict[str, int] = {}
     total = 0
@@ -278,11 +299,15 @@ def retain(target: Path, now: float | None = None) -> list[Path]:
     for path in found:
         node = path.name.rpartition("-")[0]
         per_node[node] = per_node.get(node, 0) + 1
-        total += path.stat().st_size
-        old = now - path.stat().st_mtime > KEEP_DAYS * 86400
-        if old or per_node[node] > KEEP_PER_NODE or total > KEEP_BYTES:
-            path.unlink(missing_ok=True)
-            gone.append(path)
+        try:
+            status = path.lstat()
+            total += status.st_size
+            old = now - status.st_mtime > KEEP_DAYS * 86400
+            if old or per_node[node] > KEEP_PER_NODE or total > KEEP_BYTES:
+                path.unlink()
+                gone.append(path)
+        except OSError:
+            continue  # another console was faster, or it is somebody else's
     return gone
 
 

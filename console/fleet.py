@@ -19,6 +19,7 @@ from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
 from probes.checks import Peers, Quiet, healed, judge, peers, place, unjudged, verdict
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
+from probes.expect import in_common
 from probes.facts import NodeFacts
 from probes.ledger import Ledger
 from probes.rules import Rules, load_rules
@@ -168,6 +169,7 @@ class Fleet:
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]
+        in_common(facts)  # kept: counting a whole role then takes a moment only
         fresh = [*self._fresh(facts, now), *self._slow.get(name, [])]
         before = {(f.rule, f.device): f for f in self.findings[name]}
         after = self._ledger.update(name, fresh, now, facts.boot_id, partial(healed, facts))

@@ -44,7 +44,7 @@ async def drain_sick(engine: Engine, limits: Automatic, *, dry_run: bool) -> Aut
     done: list[str] = []
     refused: dict[str, str] = {}
     for name, finding in sick.items():
-        why = await _drain(engine, name, finding, dry_run)
+        why = await _drain(engine, name, finding, limits, dry_run)
         if why:
             refused[name] = why
         else:
@@ -80,12 +80,16 @@ def _room(engine: Engine, limits: Automatic) -> int:
     return max(0, min(limits.max_nodes, int(limits.max_share * (healthy + recent))) - recent)
 
 
-async def _drain(engine: Engine, name: str, finding: Finding, dry_run: bool) -> str:
+async def _drain(
+    engine: Engine, name: str, finding: Finding, limits: Automatic, dry_run: bool
+) -> str:
     """Why this node was not drained; "" when it was (or would be)."""
     try:
         plan = await engine.plan("drain", [name], f"auto: {finding.say}")
         if plan.refused:
             return plan.refused[name]
+        if _room(engine, limits) < 1:
+            return "no room left: somebody else drains too"  # the plan has just asked anew
         if plan.confirm_count is not None:
             return "above the cap for drains of any kind"
         if dry_run:

@@ -5,12 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from console.evidence import Kept, collect
+from console.evidence import Kept, collect, folder
 from console.headless_act import LOOK_S
 from console.launch import engine_for, run_async
 from console.output import Exit, Stdout, as_json, say
+from console.settings import private
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
+from inventory.paths import is_folder, is_written
 
 if TYPE_CHECKING:
     from console.options import Request
@@ -26,9 +28,16 @@ def run(
     as_json: bool,
 ) -> int:
     """Exit 0 when every node gave all of its part, 3 when any did not."""
-    if into is not None and into.exists() and not into.is_dir():
+    if into is not None and is_written(into) and not is_folder(into):
         raise UsageError(f"{into} is not a folder", where="-o", instead="name a folder")
     names = expand(nodes_expression)
+    if into is not None:
+        try:
+            private(into)
+        except OSError as error:
+            instead = "name a folder that you may write"
+            what = f"cannot make {into}: {error.strerror}"
+            raise UsageError(what, where="-o", instead=instead) from None
     return run_async(_run(request, names, into, why, bug_report, as_json))
 
 
@@ -47,7 +56,8 @@ async def _run(
                 out.write(as_json(kept, indent=False) if json else f"{kept.path}\n".encode())
                 _tell(kept)
         except OSError as error:
-            raise ConsoleError(f"evidence not kept: {error.strerror or error}") from error
+            place = error.filename or into or folder()
+            raise ConsoleError(f"evidence not kept in {place}: {error.strerror}") from error
     return Exit.OK if whole else Exit.UNKNOWN
 
 

@@ -16,6 +16,13 @@ FINDINGS = 2
 """Findings shown a node: the plan of a rack must fit a screen."""
 
 
+ALONE = {
+    "slurm": "; Slurm drains whole nodes: leaving one GPU out needs gres.conf and a slurmd restart",
+    "kubernetes": "; a cordon is for whole nodes: the device plugin alone can withhold one GPU",
+}
+"""Why a scheduler takes the others too."""
+
+
 def warnings(
     verb: str, wanted: Sequence[str], fleet: Fleet, before: Mapping[str, Allocation]
 ) -> Iterator[str]:
@@ -24,6 +31,7 @@ def warnings(
         yield from _jobs(wanted, before)
         yield from _partitions(wanted, fleet)
         yield from _evidence(wanted, fleet)
+        yield from _one_gpu(wanted, fleet)
     for name in wanted:
         age = fleet.age(name)
         if age is None:
@@ -67,6 +75,20 @@ def _partitions(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
             total = len(members[partition])
             none = ": none is left" if not left else ""
             yield f"partition {partition}: {len(left)} of {total} nodes stay in work{none}"
+
+
+def _one_gpu(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
+    """Where one GPU is at fault, what stands against taking out that one alone."""
+    for name in wanted:
+        facts = fleet.nodes[name]
+        grave = [f for f in fleet.findings[name] if f.severity.rank >= Severity.WARN.rank]
+        devices = {finding.device for finding in grave}
+        (device,) = devices if len(devices) == 1 else ("",)
+        others = sum(1 for one, _ in facts.devices("gpu") if one and one != device)
+        if device and others and facts.get("inventory", device) is not None:
+            what = ALONE.get((facts.node.scheduler or "").partition(":")[0].partition("@")[0])
+            label = facts.gpu_label(device)
+            yield f"{name}: only {label} is at fault, {others} GPUs go with it{what or ''}"
 
 
 def _evidence(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:

@@ -7,8 +7,10 @@ its resume. Reading a bundle of ours costs 10 ms; one that cannot be read is sai
 from __future__ import annotations
 
 import re
+import errno
 import tarfile
 import time
+import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -21,8 +23,17 @@ from console.settings import state_dir
 from probes.blobs import safe_name
 from probes.event import Finding, Sample, decoder
 from probes.facts import NodeFacts
+from probes.sanitise import clean
 
 FILE_BYTES = 32 << 20
+WANTED = frozenset({"manifest.json", "facts.json", "findings.json"})
+FIRST = 8
+"""Ours come before the node's own files."""
+TEXT_CHARS = 1000
+UNREADABLE = (
+    OSError, EOFError, tarfile.TarError, zlib.error, msgspec.MsgspecError, ValueError,
+    OverflowError, RecursionError,
+)  # fmt: skip
 SHOWN = 3
 """Findings told of the time of the drain."""
 
@@ -53,14 +64,20 @@ def newest(node: str, where: Path | None = None) -> Path | None:
 
 
 def read(path: Path) -> Before:
-    """Raises OSError, tarfile.TarError or msgspec.MsgspecError when it is not one of ours."""
+    """Raises an error of UNREADABLE when it is not one of ours."""
     parts: dict[str, bytes] = {}
+    if not path.is_file():
+        raise OSError(errno.EINVAL, "not a file", str(path))
     with tarfile.open(path, "r:gz") as tar:
-        for member in tar:
+        for _, member in zip(range(FIRST), tar, strict=False):
             name = member.name.partition("/")[2]
-            if name in ("manifest.json", "facts.json", "findings.json") and member.isfile():
+            if member.size > FILE_BYTES:
+                break  # to pass it is to unpack it
+            if name in WANTED and member.isfile():
                 file = tar.extractfile(member)
                 parts[name] = file.read(FILE_BYTES) if file else b""
+            if parts.keys() >= WANTED:
+                break
     return Before(
         msgspec.json.decode(parts.get("manifest.json", b""), type=Manifest),
         msgspec.json.decode(parts.get("facts.json", b""), type=Known),
@@ -73,11 +90,14 @@ def notes(facts: NodeFacts, now: float, where: Path | None = None) -> list[str]:
     path = newest(facts.node.name, where)
     if path is None:
         return []
+    name = facts.node.name
     try:
         before = read(path)
-    except (OSError, tarfile.TarError, msgspec.MsgspecError, EOFError):
-        return [f"{facts.node.name}: its bundle {path} cannot be read"]
-    return [f"{facts.node.name}: {text}" for text in _told(before, facts, now)]
+        if before.manifest.node != name:
+            return [f"{name}: its bundle {path} is of {before.manifest.node}"]
+        return [clean(f"{name}: {text}", TEXT_CHARS) for text in _told(before, facts, now)]
+    except UNREADABLE:
+        return [f"{name}: its bundle {path} cannot be read"]
 
 
 PERFORMANCE = re.compile(

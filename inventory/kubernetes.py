@@ -84,7 +84,13 @@ class Kubernetes(Scheduler, Source):
         at = time.time()
         await self._pinned()
         everywhere = ("pods", "--all-namespaces", "--field-selector", _ENDED)
-        nodes, pods = await asyncio.gather(self._nodes(), self._get(*everywhere))
+        asked = asyncio.create_task(self._get(*everywhere))
+        try:
+            nodes, pods = await self._nodes(), await asked
+        finally:
+            # Where the nodes are not told, the other kubectl is not left behind.
+            asked.cancel()
+            await asyncio.gather(asked, return_exceptions=True)
         return snapshot(nodes, await asyncio.to_thread(read_pods, pods), at)
 
     async def _nodes(self) -> list[KubeNode]:

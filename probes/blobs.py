@@ -22,6 +22,8 @@ FILE_BYTES = 8 << 20
 ALL_BYTES = 32 << 20
 """Above the agent's own limits of 4 and 24 MiB: what is cut here was sent by something else."""
 NAME_CHARS = 80
+NOTE_CHARS = 1000
+"""A file may end again and again, with another note each time."""
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 
 
@@ -56,11 +58,11 @@ class Files:
         piece, trouble = unpacked(blob.z, room)
         part += piece
         self._bytes += len(piece)
-        note = "; ".join(dict.fromkeys(filter(None, (self._notes.get(name, ""), trouble))))
+        notes = [self._notes.get(name, ""), trouble]
         if blob.end:
             self._open.discard(name)
-            note = "; ".join(filter(None, (clean(blob.note), note)))
-        self._notes[name] = note
+            notes.insert(0, clean(blob.note))
+        self._notes[name] = "; ".join(dict.fromkeys(filter(None, notes)))[:NOTE_CHARS]
 
     def taken(self) -> dict[str, File]:
         """Name -> file; one whose end never came says so."""

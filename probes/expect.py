@@ -5,17 +5,16 @@ from __future__ import annotations
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterable
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from probes import lanes, ports
 from probes.drift import EMPTY, Census, census
 from probes.event import Scalar
 from probes.facts import NodeFacts
-from probes.lanes import Lanes
-from probes.ports import Ports
-from probes.reading import number
+from probes.reading import MOST
 from probes.role_mounts import NONE as NO_MOUNTS
 from probes.role_mounts import Mounts, mounts
 
@@ -72,65 +71,105 @@ def peers(all_facts: Iterable[NodeFacts]) -> dict[str, Peers]:
 
 
 def _of_role(role: str, members: list[NodeFacts]) -> Peers:
-    counts: Counter[int] = Counter()
-    slots: Counter[str] = Counter()
-    ports = Ports()
-    links = _Links()
-    lanes = Lanes()
-    answered = 0
-    for facts in members:
-        seen = gpu_slots(facts)
-        if seen is None:
-            continue
-        answered += 1
-        counts[len(seen)] += 1
-        slots.update(seen)
-        links.add(facts)
-        lanes.add(facts)
-        ports.add(facts)
-    usual = majority(ports.numbers)
+    answered = [(facts, seen) for facts in members if (seen := in_common(facts))]
+    nodes = len(answered)
+    tables = _count(seen for _, seen in answered)
+    numbers = tables.get(ports.NUMBERS, {}).get("", Counter())
+    usual = majority(numbers)
+    pauses = (ports.sending_pause(facts) for facts, _ in answered)
     return Peers(
         role=role,
         drift=census(role, members),
         mounts=mounts(members),
-        nodes=answered,
-        gpu_count=majority(counts),
-        gpu_slots=frozenset(s for s, n in slots.items() if n * 2 > answered and answered >= 3),
-        nvlink_links=_majorities(links.up),
-        nvlink_mbps=_majorities(links.mbps),
-        pcie_width=_majorities(lanes.widths),
-        pcie_bridges=_majorities(lanes.bridges),
-        ib_rate_gbps=_majorities(ports.rates),
+        nodes=nodes,
+        gpu_count=majority(tables.get(GPUS, {}).get("", Counter())),
+        gpu_slots=frozenset(
+            slot for slot, n in _single(tables, SLOTS).items() if n * 2 > nodes and nodes >= 3
+        ),
+        nvlink_links=_majorities(tables, LINKS_UP),
+        nvlink_mbps=_majorities(tables, LINK_RATES),
+        pcie_width=_majorities(tables, lanes.WIDTHS),
+        pcie_bridges=_majorities(tables, lanes.BRIDGES),
+        ib_rate_gbps=_majorities(tables, ports.RATES),
         ib_ports=usual,
-        ib_ports_share=0.0 if usual is None else ports.numbers[usual] / answered,
-        ib_slot_gbps=_majorities(ports.slot_rates),
-        ib_roles=_majorities(ports.roles),
-        ib_slots={port: n / answered for port, n in ports.active.items()},
-        ib_other_slots={port: n / answered for port, n in ports.other_active.items()},
-        nic_distance=_majorities(ports.near),
-        ib_pauses=tuple(share for share in ports.pauses if share > 0),
-        ib_places=_majorities(ports.places),
+        ib_ports_share=0.0 if usual is None else numbers[usual] / nodes,
+        ib_slot_gbps=_majorities(tables, ports.SLOT_RATES),
+        ib_roles=_majorities(tables, ports.ROLES),
+        ib_slots={port: n / nodes for port, n in _single(tables, ports.ACTIVES).items()},
+        ib_other_slots={port: n / nodes for port, n in _single(tables, ports.OTHERS).items()},
+        nic_distance=_majorities(tables, ports.NEAR),
+        ib_pauses=tuple(share for share in pauses if share > 0),
+        ib_places=_majorities(tables, ports.PLACES),
     )
 
 
-class _Links:
-    """NVLinks of a role, by the PCI device id of the GPU."""
-
-    def __init__(self) -> None:
-        self.up: dict[str, Counter[int]] = {}
-        self.mbps: dict[str, Counter[float]] = {}
-
-    def add(self, facts: NodeFacts) -> None:
-        """One node's GPUs, those whose link states can be read."""
-        for device, sample in facts.devices("nvlink"):
-            states = link_states(sample.values)
-            if states:
-                product = product_id(facts, device)
-                self.up.setdefault(product, Counter())[sum(states.values())] += 1
-                rates = link_rates(sample.values).values()
-                self.mbps.setdefault(product, Counter()).update(rates)
+GPUS, SLOTS, LINKS_UP, LINK_RATES = "gpus", "gpu slots", "links up", "link rates"
+_Tables: TypeAlias = dict[str, dict[str, Counter[Any]]]
+_Seen: TypeAlias = tuple[tuple[tuple[str, str, Scalar], int], ...]
+"""((table, key, value), how often) of one node."""
+_equal: dict[_Seen, _Seen] = {}
+"""Nodes with the same equipment share one object, so that they are counted together."""
+EQUAL_MOST = 20_000
 
 
+def in_common(facts: NodeFacts) -> _Seen:
+    """What of a node counts for the majorities of its role; () until NVML's list is known.
+
+    Kept with the node: the sum over a role then costs little, however many nodes it has.
+    """
+    return facts.kept("peers", _READ, _seen)
+
+
+_READ = ("", "inventory", "nvlink", "pcie", "infiniband", "topology")
+"""Probes that `_seen` reads."""
+
+
+def _seen(facts: NodeFacts) -> _Seen:
+    slots = gpu_slots(facts)
+    if slots is None:
+        return ()
+    found: Counter[tuple[str, str, Scalar]] = Counter()
+    found[GPUS, "", len(slots)] += 1
+    found.update((SLOTS, "", slot) for slot in sorted(slots))
+    for name, times in _links(facts):
+        found[name] += times
+    found.update(lanes.lanes(facts))
+    found.update(ports.counted(facts))
+    seen = tuple(found.items())
+    if len(_equal) >= EQUAL_MOST:
+        _equal.clear()
+    return _equal.setdefault(seen, seen)
+
+
+def _links(facts: NodeFacts) -> Iterator[tuple[tuple[str, str, Scalar], int]]:
+    """NVLinks by the PCI device id of their GPU, of GPUs whose link states can be read."""
+    for device, sample in facts.devices("nvlink"):
+        states = link_states(sample.values)
+        if states:
+            product = product_id(facts, device)
+            yield (LINKS_UP, product, sum(states.values())), 1
+            for rate, times in Counter(link_rates(sample.values).values()).items():
+                yield (LINK_RATES, product, rate), times
+
+
+def _count(nodes: Iterable[_Seen]) -> _Tables:
+    kinds: dict[int, tuple[_Seen, int]] = {}
+    for seen in nodes:
+        kinds[id(seen)] = seen, kinds.get(id(seen), (seen, 0))[1] + 1
+    tables: _Tables = {}
+    for seen, times in kinds.values():
+        for (table, key, value), count in seen:
+            counts = tables.setdefault(table, {}).setdefault(key, Counter())
+            counts[value] += count * times
+    return tables
+
+
+def _single(tables: _Tables, table: str) -> Counter[Any]:
+    """Of a table with one key."""
+    return tables.get(table, {}).get("", Counter())
+
+
+_NUMBERS = (int, float)
 _LINK = re.compile(r"link(\d{1,3})_(up|mbps)")
 
 
@@ -155,17 +194,21 @@ def _layout(names: tuple[str, ...]) -> _Layout:
 
 def link_states(values: dict[str, Scalar]) -> dict[int, bool]:
     """NVLink number -> up, for links whose state could be read."""
-    states = _layout(tuple(values)).states
-    return {n: values[name] is True for n, name in states if isinstance(values[name], bool)}
+    found = {}
+    for link, name in _layout(tuple(values)).states:
+        state = values[name]
+        if state is True or state is False:
+            found[link] = state
+    return found
 
 
 def link_rates(values: dict[str, Scalar]) -> dict[int, float]:
     """NVLink number -> signalling rate, MB/s, of links that are not down."""
     found = {}
     for link, name, state in _layout(tuple(values)).rates:
-        rate = number(values[name])
-        if rate is not None and rate > 0 and values.get(state) is not False:
-            found[link] = rate
+        rate: Any = values[name]
+        if type(rate) in _NUMBERS and 0 < rate < MOST and values.get(state) is not False:
+            found[link] = float(rate)
     return found
 
 
@@ -193,5 +236,9 @@ def majority(counts: Counter[_T]) -> _T | None:
     return value if number * 2 > sum(counts.values()) else None
 
 
-def _majorities(counters: dict[str, Counter[_T]]) -> dict[str, _T]:
-    return {key: most for key, counts in counters.items() if (most := majority(counts)) is not None}
+def _majorities(tables: _Tables, table: str) -> dict[str, Any]:
+    return {
+        key: found
+        for key, counts in tables.get(table, {}).items()
+        if (found := majority(counts)) is not None
+    }

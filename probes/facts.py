@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeVar
 
 from inventory.node import Node
 from inventory.scheduler import Allocation, Job
@@ -18,16 +19,21 @@ KERNEL_LINES = 400
 PORT_ACTIVE = 4
 """State of an RDMA port that carries traffic."""
 
+LABELLED = ("gpu", "inventory")
+"""Probes whose index names a GPU."""
+
 GONE_KEPT = 256
 """Vanished devices remembered per boot: 16 GPUs in every probe, many times over."""
+
+_T = TypeVar("_T")
 
 
 class NodeFacts:
     """The latest answer of every probe, rates between two answers, and the conversation's state."""
 
     __slots__ = (
-        "_order", "allocation", "boot_id", "changed", "changes", "ended_at", "ended_jobs", "gone",
-        "hours", "hung", "kernel", "latest", "node", "noise", "rates", "status", "troubles",
+        "_kept", "_order", "allocation", "boot_id", "changed", "changes", "ended_at", "ended_jobs",
+        "gone", "hours", "hung", "kernel", "latest", "node", "noise", "rates", "status", "troubles",
         "used_ports", "uuids",
     )  # fmt: skip
 
@@ -38,6 +44,7 @@ class NodeFacts:
         self.latest: dict[tuple[str, str], Sample] = {}
         self._order: dict[str, list[str]] = {}
         """Probe -> its devices, sorted; forgotten when the keys of `latest` change."""
+        self._kept: dict[str, tuple[int, Any]] = {}
         self.rates: dict[tuple[str, str], Rates] = {}
         self.hours: dict[tuple[str, str], Hour] = {}
         """(probe, device) -> growth of rare counters, where there was any since boot."""
@@ -108,6 +115,10 @@ class NodeFacts:
                     self.hours.setdefault(key, Hour()).add(step, sample.clock)
         if before is None:
             self._order.clear()
+        if sample.probe in LABELLED and (
+            before is None or before.values.get("index") != sample.values.get("index")
+        ):
+            self._touch("labels ")
         self.latest[key] = sample
         if sample.probe == "infiniband" and sample.values.get("state") == PORT_ACTIVE:
             self._used(sample)
@@ -124,9 +135,9 @@ class NodeFacts:
 
     def _gone(self, key: tuple[str, str], before: Sample | None) -> None:
         self._order.clear()
+        self._touch("labels ", "gone ")
         self.latest.pop(key, None)
         self.rates.pop(key, None)
-        self._touch("gone ")
         if before is not None and len(self.gone) < GONE_KEPT:
             self.gone[key] = before
 
@@ -161,6 +172,15 @@ class NodeFacts:
         else:
             self.hung.pop((status.probe, status.device), None)
 
+    def kept(self, name: str, topics: Iterable[str], make: Callable[[NodeFacts], _T]) -> _T:
+        """What `make` makes of these facts, made again only after one of `topics` has changed."""
+        change = max(self.changed.get(topic, 0) for topic in topics)
+        before = self._kept.get(name)
+        if before is None or before[0] != change:
+            before = self._kept[name] = change, make(self)
+        found: _T = before[1]
+        return found
+
     @property
     def state(self) -> NodeState:
         """The conversation's state; hung when any probe hangs while the node answers."""
@@ -185,7 +205,7 @@ class NodeFacts:
 
     def gpu_label(self, device: str) -> str:
         """What the operator calls a GPU: "GPU3", or its address when the index is unknown."""
-        for probe in ("gpu", "inventory"):
+        for probe in LABELLED:
             index = self.value(probe, device, "index")
             if index is not None:
                 return f"GPU{index}"

@@ -65,11 +65,14 @@ _EFA_KINDS = (
     ("interrupt_lost", re.compile(r"didn't receive any MSI-X interrupt")),
     ("command_failed", re.compile(r"Failed to process command|Failed to submit command")),
 )  # fmt: skip
-_CARRIER = re.compile(r"^(?P<dev>ib\w{1,20}): (?P<what>Lost|Gained) carrier")
+_CARRIER = re.compile(r"(?:^|\s)(?P<dev>ib\w{1,20}): (?P<what>[Ll]ost|[Gg]ained) carrier")
 
 
 def network(text: str) -> Found | None:
     """What an adapter's driver says that matters; None for the rest."""
+    if "carrier" in text and (match := _CARRIER.search(text)):
+        what = "link_down" if match["what"].lower() == "lost" else "link_active"
+        return {"kind": "nic", "what": what, "dev": match["dev"], "driver": "ipoib"}
     if "mlx5_core" in text and (match := _MLX5.search(text)):
         return _of(match, "mlx5", _MLX5_KINDS)
     if ("efa" in text or "rdmap" in text) and (match := _EFA.search(text)):
@@ -78,9 +81,6 @@ def network(text: str) -> Found | None:
         for pattern in _WATCHDOG:
             if match := pattern.search(text):
                 return {"kind": "nic", "what": "tx_timeout", **match.groupdict()}
-    if "carrier" in text and (match := _CARRIER.match(text)):
-        what = "link_down" if match["what"] == "Lost" else "link_active"
-        return {"kind": "nic", "what": what, "dev": match["dev"], "driver": "ipoib"}
     if match := _ETHERNET.search(text):
         found = _of(match, "nic", _ETHERNET_KINDS)
         return found if found is None else {**found, "driver": match["driver"]}

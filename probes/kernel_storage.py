@@ -48,8 +48,9 @@ _FILE_SYSTEMS = (
     re.compile(
         r"BTRFS(?: error)?(?: \(device (?P<dev>[^)]{1,40})\))?.{0,120}?"
         r"(?P<what>forced readonly)"),
-    re.compile(r"Aborting journal on device (?P<dev>[\w-]{2,32}).{0,10}(?P<what>)"),
+    re.compile(r"Aborting journal on device (?P<dev>dm-\d{1,4}|[\w!-]{2,32}?)(?:-8)?\.(?P<what>)"),
 )  # fmt: skip
+"""A journal inside its file system is named by the device and inode 8: "sda1-8"."""
 _READ_ONLY = re.compile(r"read-?only|shut ?down|shutting down", re.IGNORECASE)
 
 

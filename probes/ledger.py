@@ -15,6 +15,7 @@ from msgspec import Struct, structs
 
 from probes.event import Finding, Severity
 from probes.rules import Rules
+from probes.twice import tells
 
 ENDED = 500
 """Ended findings kept for whoever asks why they ended."""
@@ -123,7 +124,7 @@ class Ledger:
             track.shown = track.shown or self._enters(track)
         blind = any(map(_blinding, fresh))
         for key in [key for key in tracks if key not in found]:
-            self._missed(tracks, key, now, healed, blind=blind)
+            self._missed(tracks, key, now, healed, fresh, blind=blind)
         return [track.current() for track in tracks.values() if track.shown]
 
     def acknowledge(self, node: str, rule: str, device: str) -> None:
@@ -156,11 +157,17 @@ class Ledger:
         key: _Key,
         now: float,
         healed: Healed,
+        fresh: list[Finding],
         *,
         blind: bool,
     ) -> None:
         track = tracks[key]
-        if self._one_pass or track.finding.severity is Severity.UNKNOWN:
+        heir = next((finding for finding in fresh if tells(finding, track.finding)), None)
+        if heir is not None:  # it is told, as evidence of another finding
+            told = tracks[heir.rule, heir.device]
+            told.shown, told.since = told.shown or track.shown, min(told.since, track.since)
+            del tracks[key]
+        elif self._one_pass or track.finding.severity is Severity.UNKNOWN:
             self._end(tracks, key, "clean", now)  # a state that is over, nothing to wait for
         elif blind:
             track.latched = track.shown

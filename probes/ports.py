@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
 
 from probes.derive import Rates
@@ -70,45 +69,34 @@ def ports(facts: NodeFacts) -> Iterator[tuple[str, Sample, str]]:
         yield device, sample, port_role(sample.values)
 
 
-class Ports:
-    """Ports of a role's nodes, added node by node."""
+RATES, SLOT_RATES, NUMBERS = "ib rates", "ib slot rates", "ib numbers"
+ACTIVES, OTHERS = "ib active", "ib other active"
+PLACES, ROLES, NEAR = "ib places", "ib roles", "nic distance"
 
-    def __init__(self) -> None:
-        """None yet."""
-        self.rates: dict[str, Counter[float]] = {}
-        self.slot_rates: dict[str, Counter[float]] = {}
-        self.numbers: Counter[int] = Counter()
-        self.active: Counter[str] = Counter()
-        self.other_active: Counter[str] = Counter()
-        self.places: dict[str, Counter[str]] = {}
-        self.roles: dict[str, Counter[str]] = {}
-        self.near: dict[str, Counter[str]] = {}
-        self.pauses: list[float] = []
 
-    def add(self, facts: NodeFacts) -> None:
-        """One node's ports."""
-        up = 0
-        for device, sample, role in ports(facts):
-            if role not in PHYSICAL:
-                continue
-            values = sample.values
-            slot = place(device, values)
-            self.roles.setdefault(slot, Counter())[role] += 1
-            if values.get("state") != ACTIVE:
-                continue
-            up += role == COMPUTE
-            (self.active if role == COMPUTE else self.other_active)[device] += 1
-            self.places.setdefault(device, Counter())[str(values.get("pci", ""))] += 1
-            rate = number(values.get("rate_gbps"))
-            if rate is not None:
-                self.rates.setdefault(kind(role, values), Counter())[rate] += 1
-                self.slot_rates.setdefault(slot, Counter())[rate] += 1
-        self.numbers[up] += 1
-        for gpu, sample in facts.devices("topology"):
-            near = sample.values.get("nic_distance")
-            if isinstance(near, str):
-                self.near.setdefault(gpu, Counter())[near] += 1
-        self.pauses.append(sending_pause(facts))
+def counted(facts: NodeFacts) -> Iterator[tuple[str, str, Scalar]]:
+    """(table, key, value) of a node's ports to count for the majorities of the role."""
+    up = 0
+    for device, sample, role in ports(facts):
+        if role not in PHYSICAL:
+            continue
+        values = sample.values
+        slot = place(device, values)
+        yield ROLES, slot, role
+        if values.get("state") != ACTIVE:
+            continue
+        up += role == COMPUTE
+        yield ACTIVES if role == COMPUTE else OTHERS, "", device
+        yield PLACES, device, str(values.get("pci", ""))
+        rate = number(values.get("rate_gbps"))
+        if rate is not None:
+            yield RATES, kind(role, values), rate
+            yield SLOT_RATES, slot, rate
+    yield NUMBERS, "", up
+    for gpu, sample in facts.devices("topology"):
+        near = sample.values.get("nic_distance")
+        if isinstance(near, str):
+            yield NEAR, gpu, near
 
 
 def sending_pause(facts: NodeFacts) -> float:

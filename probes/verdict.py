@@ -11,6 +11,10 @@ SEEING = frozenset({NodeState.UP, NodeState.DEGRADED, NodeState.ENDED})
 """States in which what we show is what the node says now."""
 
 
+REFUSED = frozenset({"index", "nvml_rc", "nvml_call", "nvml_slowest_s", "nvml_slowest_call"})
+"""What an answer holds when the driver refused every reading of a GPU."""
+
+
 def verdict(facts: NodeFacts, findings: list[Finding], now: float) -> Severity:
     """Worst of the findings, never better than what we can see.
 
@@ -38,7 +42,9 @@ def _told(facts: NodeFacts) -> bool:
 
     A GPU that is listed without a reading was not shown.
     """
-    shown = sum(1 for device, sample in facts.devices("gpu") if device and sample.values)
+    shown = sum(
+        1 for device, sample in facts.devices("gpu") if device and sample.values.keys() - REFUSED
+    )
     if shown:
         counted = facts.value("inventory", "", "gpu_count")
         return not isinstance(counted, int) or shown >= counted

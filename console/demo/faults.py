@@ -16,8 +16,10 @@ driver_hang   calls for this GPU never return; tasks in D state (Xid 119)
 ib_flap       the port goes down and comes back every FLAP_S seconds, symbol errors between
 ib_down       the port polls
 ib_slow       the port came up at half rate
+unowned       40 GiB of a GPU are in use, and no process owns them
 unreachable   the ssh port is closed          silent    it accepts and says nothing
 host_key      the host answers with another key than known_hosts has
+What the host itself shows (services, mounts, memory ...): faults_host.py.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from console.demo import faults_host
 from console.demo.hardware import GPU_PCI, Hardware
 from console.demo.load import BRAKE_BIT, HW_SLOWDOWN_BIT
 from console.demo.scenario import Fault
@@ -38,8 +41,7 @@ NVML_ERROR_GPU_IS_LOST = 15
 HANG_S = 86400.0
 FLAP_S, FLAPDOWN_S = 6.0, 2.0
 SYMBOLS_PER_S = 60.0
-EARLIER_S = 840.0
-"""Faults of second 0 left their kernel lines this long before the story."""
+EARLIER_S = faults_host.EARLIER_S
 ERR, WARN, INFO = 3, 4, 6
 """syslog priorities of kernel lines."""
 
@@ -127,6 +129,11 @@ def _hang(gpu: State, fault: Fault, since_s: float, hardware: Hardware) -> None:
     gpu["hang"] = {"*": HANG_S}
 
 
+def _unowned(gpu: State, fault: Fault, since_s: float, hardware: Hardware) -> None:
+    gpu["procs"], gpu["util"], gpu["mem_util"] = [], 0, 0
+    gpu["mem_used_mib"] = 40 * 1024
+
+
 _GPU: dict[str, Callable[[State, Fault, float, Hardware], None]] = {
     "gpu_lost": _lost,
     "row_remap": _row_remap,
@@ -135,6 +142,7 @@ _GPU: dict[str, Callable[[State, Fault, float, Hardware], None]] = {
     "nvlink_down": _nvlink,
     "pcie_width": _width,
     "driver_hang": _hang,
+    "unowned": _unowned,
 }
 
 
@@ -178,8 +186,10 @@ def flaps(since_s: float) -> int:
 
 def lines(fault: Fault, place: Place | None, since: float, until: float) -> Iterator[Line]:
     """Kernel lines with since < at_s <= until (story seconds)."""
-    if fault.kind == "ib_flap" and fault.port:
-        found: Iterator[Line] = _flap_lines(fault, fault.port.split("/")[0], until)
+    if fault.kind in faults_host.KINDS:
+        found: Iterator[Line] = (Line(*line) for line in faults_host.lines(fault))
+    elif fault.kind == "ib_flap" and fault.port:
+        found = _flap_lines(fault, fault.port.split("/")[0], until)
     elif place is not None:
         found = _gpu_lines(fault, place)
     else:

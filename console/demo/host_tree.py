@@ -15,6 +15,7 @@ from pathlib import Path
 from console.demo.services_tree import DAEMONS
 
 SLURMD = next(pid for pid, program in DAEMONS.items() if program == "slurmd")
+MEMORY_KIB = 2_113_000_000
 SOCKETS = 2
 POLICIES = 8
 """One for each CPU on a real machine; eight tell the same story."""
@@ -149,16 +150,22 @@ def _edac() -> dict[str, object]:
     return files
 
 
+def meminfo(memory_kib: int = MEMORY_KIB, swap_kib: int = 0, swap_free_kib: int = 0) -> str:
+    """/proc/meminfo, most of the memory free."""
+    return (
+        f"MemTotal: {memory_kib} kB\nMemFree: {memory_kib // 2} kB\n"
+        f"MemAvailable: {memory_kib * 9 // 10} kB\n"
+        f"SwapTotal: {swap_kib} kB\nSwapFree: {swap_free_kib} kB\n"
+        f"Committed_AS: {memory_kib // 8} kB\nHardwareCorrupted: 0 kB\n"
+        "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB\n"
+    )
+
+
 def _kernel(memory_kib: int) -> dict[str, object]:
     blocks = " ".join(["900"] * 11)
     clock = "sys/devices/system/clocksource/clocksource0"
     return {
-        "proc/meminfo": (
-            f"MemTotal: {memory_kib} kB\nMemFree: {memory_kib // 2} kB\n"
-            f"MemAvailable: {memory_kib * 9 // 10} kB\nSwapTotal: 0 kB\nSwapFree: 0 kB\n"
-            f"Committed_AS: {memory_kib // 8} kB\nHardwareCorrupted: 0 kB\n"
-            "HugePages_Total: 0\nHugePages_Free: 0\nHugepagesize: 2048 kB\n"
-        ),
+        "proc/meminfo": meminfo(memory_kib),
         "proc/vmstat": "nr_free_pages 264125000\npswpin 0\npswpout 0\n",
         "proc/buddyinfo": f"Node 0, zone   Normal {blocks}\nNode 1, zone   Normal {blocks}\n",
         "proc/sys/fs/file-nr": "21344\t0\t9223372036854775807",

@@ -15,6 +15,7 @@ import os
 import shlex
 import shutil
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 from console.demo import sysfs, tools
@@ -36,8 +37,9 @@ class Machine:
         self.bin = programs
         self.root = directory / "root"
         self._story = story
-        self._written: dict[str, str | bytes] = {}
-        self._healthy: dict[str, bytes] = {}
+        self._written: dict[str, str | bytes | None] = {}
+        self._healthy: dict[str, bytes | None] = {}
+        """Path -> content as built; None: there was no such file."""
         self._processes: dict[int, Process] = {}
         self._told_until = float("-inf")
         self._cpu = ""
@@ -82,18 +84,24 @@ class Machine:
         fresh.replace(path)
         self._written[name] = content
 
-    def _change(self, files: dict[str, str | bytes]) -> None:
+    def _change(self, files: Mapping[str, str | bytes | None]) -> None:
         """Write what the story says differs below the root; restore what no longer does."""
         for path, content in files.items():
-            if self._written.get(path) == content:
+            if path in self._written and self._written[path] == content:
                 continue
             if path not in self._healthy:
-                self._healthy[path] = (self.root / path).read_bytes()
-            sysfs.write(self.root, path, content)
+                self._healthy[path] = _content(self.root / path)
+            self._put(path, content)
             self._written[path] = content
         for path in self._healthy.keys() - files.keys():
-            sysfs.write(self.root, path, self._healthy.pop(path))
+            self._put(path, self._healthy.pop(path))
             self._written.pop(path)
+
+    def _put(self, path: str, content: str | bytes | None) -> None:
+        if content is None:
+            (self.root / path).unlink(missing_ok=True)
+        else:
+            sysfs.write(self.root, path, content)
 
     def _host(self, t: float) -> dict[str, str | bytes]:
         """Load and busy time of the host, by what runs on it."""
@@ -116,6 +124,7 @@ class Machine:
                 sysfs.process(
                     self.root, pid, process.command,
                     environment=dict(process.environment), state=process.state,
+                    wchan=process.wchan, cwd=process.cwd,
                 )  # fmt: skip
         self._processes = processes
 
@@ -125,6 +134,10 @@ class Machine:
             at_s = max(0.0, now - (t - line.at_s) / speed)
             sysfs.kernel_line(self.root, line.text, at_s=at_s, priority=line.prio)
         self._told_until = t
+
+
+def _content(path: Path) -> bytes | None:
+    return path.read_bytes() if path.exists() else None
 
 
 def _python3(directory: Path) -> str:

@@ -39,11 +39,20 @@ KINDS: dict[str, tuple[str, ...]] = {
     "ib_flap": (PORT,),
     "ib_down": (PORT,),
     "ib_slow": (PORT,),
+    "unowned": (GPU,),
+    "service_down": (NODE,),
+    "clock": (NODE,),
+    "drift": (NODE,),
+    "nfs_hang": (NODE,),
+    "read_only": (NODE,),
+    "dimm": (NODE,),
+    "memlock": (NODE,),
+    "swapping": (NODE,),
     "unreachable": (NODE,),
     "silent": (NODE,),
     "host_key": (NODE,),
 }
-"""Fault kind -> the device it needs. docs: `console/demo/story.py` says what each one shows."""
+"""Fault kind -> the device it needs. docs: faults.py and faults_host.py say what each one shows."""
 
 DEFAULT = Path(__file__).parent / "scenarios" / "default.yaml"
 

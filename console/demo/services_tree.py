@@ -21,6 +21,9 @@ DAEMONS = {
 }  # fmt: skip
 """Pid -> program; 2 is a kernel thread."""
 
+FABRIC_LOG = "var/log/fabricmanager.log"
+FABRIC_LINE = f"[Mon Mar 02 2026 03:12:07] [INFO] [tid 1201] Fabric Manager version {DRIVER}\n"
+
 RUNNING = (
     "nvidia-fabricmanager.service", "nvidia-persistenced.service", "nvidia-dcgm.service",
     "slurmd.service", "munge.service", "containerd.service", "chrony.service",
@@ -86,6 +89,7 @@ def files(cpus: int) -> dict[str, str]:
         "etc/cdi/nvidia.yaml": cdi(range(8)),
         "usr/bin/nvidia-container-runtime": "",
         "usr/bin/enroot": "",
+        FABRIC_LOG: FABRIC_LINE,
         "usr/lib/x86_64-linux-gnu/libnccl.so.2.27.3": "",
         "usr/local/cuda-12.9/version.json": '{"cuda": {"version": "12.9.1"}}\n',
         **{f"sys/class/dmi/id/{name}": f"{text}\n" for name, text in DMI.items()},

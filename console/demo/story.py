@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from console.demo import faults
+from console.demo import faults, faults_host, services_tree
 from console.demo.faults import Line, Place, State
 from console.demo.hardware import GPU_PCI, HARDWARE, PORTS
 from console.demo.load import Gpu, Reading, Span
@@ -43,6 +43,9 @@ class Process(NamedTuple):
     command: tuple[str, ...]
     environment: tuple[tuple[str, str], ...] = ()
     state: str = "R"
+    wchan: str = ""
+    """Kernel function it waits in."""
+    cwd: str = ""
 
 
 class Story:
@@ -99,7 +102,8 @@ class Story:
         for gpu in gpus:
             for fault in self.present(node, t):
                 faults.gpu_state(gpu, fault, t, self.hardware)
-        return {"driver": "580.95.05", "nvml": "13.580.95.05", "cuda": 13000, "gpus": gpus}
+        driver = faults_host.driver(self.present(node, t), services_tree.DRIVER)
+        return {"driver": driver, "nvml": f"13.{driver}", "cuda": 13000, "gpus": gpus}
 
     def place(self, node: str, gpu: int) -> Place:
         """Address, UUID and serial of a GPU; the same for the same seed."""
@@ -152,13 +156,17 @@ class Story:
 
     # ------------------------------------------------------------------ files and kernel lines
 
-    def files(self, node: str, t: float) -> dict[str, str | bytes]:
-        """Files under the root at time t: relative path -> content. Absent ones are as built."""
-        found: dict[str, str | bytes] = {}
+    def files(self, node: str, t: float) -> faults_host.Files:
+        """Files under the root at time t: relative path -> content, None for one that is gone.
+
+        What is not among them is as built.
+        """
+        found: faults_host.Files = {}
         for port in PORTS:
             found.update(self._traffic(node, port, t))
         for fault in self.present(node, t):
             found.update(faults.files(fault, t, self.hardware))
+        found.update(faults_host.files(self.present(node, t), t))
         return found
 
     def _traffic(self, node: str, port: str, t: float) -> dict[str, str | bytes]:
@@ -219,6 +227,8 @@ class Story:
                 found[FIRST_PID + index] = Process(("/usr/bin/python3", "-u", script), env)
         if self.present(node, t, "driver_hang"):
             found[STUCK_PID] = Process(("/usr/bin/nvidia-smi",), state="D")
+        for pid, task in faults_host.stuck(self.present(node, t)).items():
+            found[pid] = Process(task.command, state="D", wchan=task.wchan, cwd=task.cwd)
         return found
 
     # ------------------------------------------------------------------ ssh and tests

@@ -38,7 +38,7 @@ MANAGEMENT = "mlx5_8"
 MANAGEMENT_NETDEV = "ens1f0np0"
 
 CPUS = 112
-MEMORY_KIB = 2_113_000_000
+MEMORY_KIB = host_tree.MEMORY_KIB
 
 
 def build(
@@ -101,14 +101,22 @@ def process(
     environment: Mapping[str, str] | None = None,
     state: str = "R",
     uid: int = 1000,
+    wchan: str = "",
+    cwd: str = "",
 ) -> None:
-    """A process as /proc shows it, with its environment."""
+    """A process as /proc shows it, with its environment; one that sleeps never runs again."""
     base = f"proc/{pid}"
     name = command[0].rsplit("/", 1)[-1][:15]
     write(root, f"{base}/stat", f"{pid} ({name}) {state} 1 {pid} {pid} 0 -1 4194560 0 0\n")
-    write(root, f"{base}/status", f"Name:\t{name}\nState:\t{state}\nUid:\t{uid}\t{uid}\t{uid}\n")
+    switches = "voluntary_ctxt_switches:\t812\nnonvoluntary_ctxt_switches:\t9\n"
+    who = f"Uid:\t{uid}\t{uid}\t{uid}\n"
+    write(root, f"{base}/status", f"Name:\t{name}\nState:\t{state}\n{who}{switches}")
     write(root, f"{base}/comm", f"{name}\n")
     write(root, f"{base}/cmdline", "".join(f"{word}\0" for word in command))
+    if wchan:
+        write(root, f"{base}/wchan", wchan)
+    if cwd and not (root / base / "cwd").is_symlink():
+        (root / base / "cwd").symlink_to(cwd)
     entries = (environment or {}).items()
     write(root, f"{base}/environ", "".join(f"{key}={value}\0" for key, value in entries))
 

@@ -17,6 +17,7 @@ OWN_NAMES = frozenset({
     "state", "phys_state", "rate", "lid", "node_guid", "sys_image_guid", "config",
     "link_downed", "link_error_recovery", "symbol_error", "port_rcv_errors",
     "port_rcv_data", "port_rcv_packets", "port_xmit_data", "port_xmit_packets",
+    "version", "fw_ver", "ce_count", "dimm_ce_count",
 })  # fmt: skip
 """Names below /sys of files that differ between nodes or change."""
 OWN_TREES = ("proc/", "dev/", "etc/", "run/", "var/")

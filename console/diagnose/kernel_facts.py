@@ -32,6 +32,12 @@ def of_host(events: list[KernelEvent], boot_at: float | None, now: float | None)
         "self_noise": _noise(kinds.get("mlx5", [])),
         "adapters": _adapters(events),
         "storage": _storage(kinds),
+        "nfs": _servers("nfs", "server", kinds),
+        "lustre": _servers("lustre", "target", kinds),
+        "hung_tasks": [
+            {name: event.facts.get(name) for name in ("comm", "seconds")} | {"pid": event.pid}
+            for event in kinds.get("hung_task", [])[:LISTED]
+        ],
         "killed_for_memory": victims(kinds.get("oom", []))[:LISTED],
         "event_age_s": _ages(events, boot_at, now),
         "suppressed_lines": sum(int(e.facts["number"]) for e in kinds.get("suppressed", [])),
@@ -179,6 +185,17 @@ def _storage(kinds: dict[str, list[KernelEvent]]) -> dict[str, Any]:
         for dev, same in by_fact("dev", kinds.get(kind, [])):
             words = sorted({str(e.facts.get("what")) for e in same})
             found.setdefault(kind, {})[dev] = {"lines": len(same), "what": words}
+    return found
+
+
+def _servers(kind: str, name: str, kinds: dict[str, list[KernelEvent]]) -> dict[str, str]:
+    """Server -> lost, or recovered; evicted where it dropped this client."""
+    found: dict[str, str] = {}
+    for server, same in by_fact(name, kinds.get(kind, [])):
+        away = kernel_storage.outages(same)
+        evicted = any(e.facts.get("what") == "evicted" for e in same)
+        lost = bool(away) and away[-1][1] is None
+        found[server] = "lost" if lost else "evicted" if evicted else "recovered"
     return found
 
 

@@ -61,6 +61,7 @@ def sniff(head: str) -> int:
 _TELLING = frozenset({
     "xid", "sxid", "off_bus", "rminit", "mismatch", "aer", "aer_notice", "mlx5", "mce", "lockup",
     "hard_lockup", "hung_task", "oom", "panic", "lustre", "nfs", "iommu", "rcu_stall",
+    "fabric_manager",
 })  # fmt: skip
 """Events whose words no other program prints, so that they count without a stamp."""
 

@@ -22,7 +22,7 @@ RECORD_KEYS = 200
 
 WANTED = re.compile(
     r"NVRM|SXid|nvidia-modeset|peermem|NVSwitch|mlx5_core|\befa\b|rdmap|NETDEV WATCHDOG|Unit Hang"
-    r"|tx_timeout|TX timeout|tx timeout|[Ll]ink is [UuDd]|Lost carrier|Gained carrier|Keep alive"
+    r"|tx_timeout|TX timeout|tx timeout|[Ll]ink is [UuDd]|[Ll]ost carrier|[Gg]ained carrier|Keep alive"
     r"|[Ff]irmware "
     r"|Reset adapter|Rx/Tx|eset (?:failed|requested)"
     r"|Bus Error|AER: |pciehp|power state|DMAR|AMD-Vi|arm-smmu|: +\[ ?\d{1,2}\] [A-Z]"
@@ -93,12 +93,42 @@ class Frame(NamedTuple):
     """The name between two rules of dashes, as pdsh and clush print it above a node's lines."""
 
 
+_OPENS = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch")
+_GOES_ON = re.compile(
+    r"^\s*(?:\S.{0,80}?)?NVRM: (?P<rest>\(PCI ID|installed in this system|fallen off the bus"
+    r"|this kernel module has|make sure that|components have).*"
+)
+CONTINUED = 5
+"""Lines that the driver's longest message has after its first."""
+
+
+def _whole(lines: Iterable[Line]) -> Iterator[Line]:
+    """The driver's messages of several lines as one line: only their first has the stamp."""
+    held: Line | None = None
+    more = 0
+    for line in lines:
+        if held is not None:
+            match = _GOES_ON.match(line.text[:LINE_CHARS]) if "NVRM: " in line.text else None
+            if match is not None and more < CONTINUED:
+                said = line.text[match.start("rest") : LINE_CHARS]
+                held, more = Line(held.number, f"{held.text} NVRM: {said}"), more + 1
+                continue
+            yield held
+            held = None
+        if "NVRM: " in line.text and any(word in line.text for word in _OPENS):
+            held, more = line, 0
+        else:
+            yield line
+    if held is not None:
+        yield held
+
+
 def records(lines: Iterable[Line], year: int) -> Iterator[Record | Frame]:
     """The records that may hold an event, and the frame lines around them, in order."""
     wanted = WANTED.search
     keys: dict[str, Any] = {}
     last, before, ruled = Line(0, ""), "", 0
-    for line in lines:
+    for line in _whole(lines):
         number, text = line
         first = text[:1]
         if first == "-" and _RULE.match(text):

@@ -61,13 +61,36 @@ def drain(findings: list[Finding]) -> str:
     advice = drain_advice(findings)
     if advice == NO and any(_hands_on(finding) for finding in findings):
         return AFTER_JOBS
+    if advice == NO and len({f.node for f in findings if _served(f)}) == 1:
+        return f"{NO} where other nodes show it too; {AFTER_JOBS} if only this node does"
     if advice == NOW:
         nodes = list(dict.fromkeys(
             f.node for f in findings if f.node and drain_advice([f]) == NOW
         ))  # fmt: skip
         others = {f.node for f in findings if f.node} - set(nodes)
-        return f"{NOW}: {', '.join(nodes[:8])}" if nodes and others else NOW
+        if nodes and others:
+            return f"{NOW}: {', '.join(nodes[:8])}"
+        return _by_gpu(findings)
     return advice
+
+
+def _by_gpu(findings: list[Finding]) -> str:
+    """Now, and for which GPU where others of the node can wait."""
+    now = {f.label: None for f in findings if drain_advice([f]) == NOW and f.device}
+    after = {
+        f.label: None for f in findings
+        if f.label and f.label not in now and f.severity is Severity.WARN and _hands_on(f)
+    }  # fmt: skip
+    everything = all(f.device for f in findings if drain_advice([f]) == NOW)
+    if not (now and after and everything):
+        return NOW
+    return f"{NOW} for {', '.join([*now][:4])}; {', '.join([*after][:4])}: {AFTER_JOBS}"
+
+
+def _served(finding: Finding) -> bool:
+    """A file server that does not answer: the node is to blame only where it is alone."""
+    grave = finding.severity is Severity.CRITICAL
+    return grave and finding.rule in ("storage.nfs", "storage.lustre")
 
 
 def _hands_on(finding: Finding) -> bool:
@@ -87,6 +110,8 @@ def say(log: Log, timelines: dict[str, Timeline], findings: list[Finding]) -> st
         return "the kernel log was not read: run dmesg as root, or set kernel.dmesg_restrict=0"
     grave = [f for f in findings if f.severity.rank >= Severity.WARN.rank]
     parts = _told(grave or findings, several=len(log.hosts) > 1)
+    if grave:
+        parts += _besides(findings)
     events = [event for line in timelines.values() for event in line.events]
     travels = programs(events, timelines)
     if travels.get("same_process_everywhere") and len(log.hosts) > 1 and not grave:
@@ -98,7 +123,9 @@ def say(log: Log, timelines: dict[str, Timeline], findings: list[Finding]) -> st
     parts += _asides(timelines, events)
     if not parts:
         where = f" of {len(log.hosts)} hosts" if len(log.hosts) > 1 else ""
-        return f"no fault in this kernel log{where}: {counted(events)} events, none that matters"
+        number = counted(events)
+        plural = "" if number == 1 else "s"
+        return f"no fault in this kernel log{where}: {number} event{plural}, none that matters"
     return "; ".join(parts)
 
 
@@ -108,6 +135,16 @@ def _told(findings: list[Finding], *, several: bool) -> list[str]:
     if len(ordered) > SAID:
         shown.append(f"and {len(ordered) - SAID} more")
     return shown
+
+
+BESIDES = ("kernel_log.mlx5", "kernel_log.nic", "storage.nfs", "storage.lustre",
+           "pcie.aer_corrected", "xid.13", "xid.31", "xid.43", "xid.45", "xid.63")  # fmt: skip
+"""Information that belongs into the sentence beside a fault: what is not to be blamed, or over."""
+
+
+def _besides(findings: list[Finding]) -> list[str]:
+    infos = [f for f in findings if f.severity is Severity.INFO and f.rule in BESIDES]
+    return [f"{f.say} (info)" for f in infos[:SAID]]
 
 
 def _asides(timelines: dict[str, Timeline], events: list[KernelEvent]) -> list[str]:

@@ -26,9 +26,9 @@ _HCAS = re.compile(r"\[\d+\]([\w.-]+:\d+)/(\w+)")
 _GDR = re.compile(r"GPU Direct RDMA (Enabled|Disabled) for .*?HCA \d+(?: '(\S+?)')?")
 _VIA = re.compile(r"Channel .*?: (\d+)\[\w+\] -> (\d+)\[\w+\].* via (\S+)")
 _COMPLETION = re.compile(
-    r"Got completion (?:from peer (?P<peer>\S+?))?.*?(?:status=?\w*\(?|with error )"
+    r"Got completion (?:from peer (?P<peer>\S+))?.*?(?:status=?\w*\(?|with error )"
     r"(?P<status>\d+)\)?"
-    r".*?(?:vendor.err\w* (?P<vendor>\d+)|$)(?:.*?hca (?P<hca>[\w.-]+))?"
+    r".*?(?:vendor.err\w*[ =](?P<vendor>\d+)|$)(?:.*?hca (?P<hca>[\w.-]+))?"
 )
 _ASYNC = re.compile(
     r"NET/IB : (?:(?P<hca>[\w.-]+?)(?::\d+)? )?Got async (?:error )?event ?: ?(?P<what>.*)"

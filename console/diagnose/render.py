@@ -88,7 +88,7 @@ def _part(part: Part, style: Style) -> Iterator[str]:
 
 
 def _finding(finding: Finding, style: Style) -> Iterator[str]:
-    names = " ".join(filter(None, (finding.node, finding.label or finding.device)))
+    names = " ".join(filter(None, (finding.node, _device(finding))))
     lead = f"{names}: " if names else ""
     yield f"  {style.grade(finding.severity)}  {lead}{finding.say}  [{finding.rule}]"
     for line in finding.evidence:
@@ -96,6 +96,13 @@ def _finding(finding: Finding, style: Style) -> Iterator[str]:
     yield from _wrapped("      cause: ", finding.cause)
     yield from _wrapped("      next: ", finding.next_step)
     yield from _wrapped("      source: ", finding.source)
+
+
+def _device(finding: Finding) -> str:
+    """Its label, unless the sentence begins with it ("GPU 14 is lost", "/data: ...")."""
+    label = finding.label or finding.device
+    begins = finding.say.casefold().startswith(label.casefold())
+    return "" if begins and not finding.say[len(label) :][:1].isalnum() else label
 
 
 def _wrapped(lead: str, sentence: str) -> list[str]:

@@ -67,6 +67,7 @@ _NAMES = (
     re.compile(r"host key is known for (?P<host>\S+)"),
     re.compile(r"authenticity of host '(?P<host>[^'\s(]+)"),
     re.compile(r"(?:^|\s)[\w.+-]+@(?P<host>[\w.-]+): Permission denied"),
+    re.compile(r"host key for (?P<host>\S+) is marked as revoked"),
     re.compile(r"Unable to negotiate with (?P<host>\S+)"),
     re.compile(
         r"(?:Received disconnect from|server|Connection (?:closed|reset) by) "
@@ -147,7 +148,7 @@ def _prefixed(lines: list[str]) -> set[str]:
     """Names that pdsh or clush put in front: a host, then what ssh said."""
     names = [m["host"] for line in lines if (m := _PREFIX.match(line))
              and (ssh_words.strength(m["text"]) or "ssh exited" in m["text"])]  # fmt: skip
-    return {name for name in names if name not in ("ssh", "Warning", "error", "sudo")}
+    return {name for name in names if name not in ("ssh", "Warning", "WARNING", "error", "sudo")}
 
 
 def _named(hosts: list[Host], prompt: str) -> list[Host]:
@@ -175,6 +176,8 @@ def _named(hosts: list[Host], prompt: str) -> list[Host]:
 
 def _name_in(line: str) -> str:
     found = next((m["host"] for p in _NAMES if (m := p.search(line[:2000]))), "")
+    if port := re.fullmatch(r"\[(?P<host>[^\]]+)\]:\d{1,5}", found):
+        found = port["host"]
     found = found.strip("[]'\".,:")
     return "" if found in ("remote", "UNKNOWN", "localhost") else found
 

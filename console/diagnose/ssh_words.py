@@ -11,7 +11,7 @@ import re
 from msgspec import Struct
 
 from probes.event import NodeState
-from probes.reasons import read_text
+from probes.reasons import auth, read_text
 from probes.transport import Failure
 
 LOCAL = NodeState.PENDING
@@ -37,6 +37,21 @@ WORDS = (
     _word(r"Too many recursive configuration includes", "ssh_config", LOCAL,
           "local problem: an Include of ssh_config leads back into itself",
           "remove that line; `gpuconsole doctor` names it"),
+    _word(r"marked as revoked|REVOKED HOST KEY", "host_key_revoked", _AUTH,
+          "its host key is revoked: the key may be stolen, or the list is wrong",
+          "do not log in; ask whoever keeps the list of revoked keys"),
+    _word(r"Enter passphrase for key", "needs_passphrase", LOCAL,
+          "local problem: a key's passphrase is asked for, and nobody is there to type it",
+          "ssh-add the key to an agent first"),
+    _word(r"password has expired|Password change required|must change your password", "expired",
+          _AUTH, "the account's password has expired there",
+          "log in once by hand and change it, or use an account that may log in"),
+    _word(r"Too many logins for", "login_limit", _AUTH,
+          "the account has as many logins there as it may have (maxlogins)",
+          "close old sessions; raise maxlogins in limits.conf for this account"),
+    _word(r"Control socket connect\([^)]*\): |ControlSocket .* already exists", "control_socket",
+          LOCAL, "local problem: the shared connection's socket is stale",
+          "ssh -O exit HOST, or remove the socket; then connect again"),
     _word(r"Bad configuration option|bad configuration options|Bad owner or permissions on|"
           r"no argument after keyword|garbage at end of line|keyword .* extra arguments",
           "ssh_config", LOCAL, "local problem: OpenSSH refuses the configuration file",
@@ -87,10 +102,13 @@ WORDS = (
     _word(r"Session open refused by peer|session request failed|open failed: connect failed",
           "no_session", _AUTH, "logged in, but a session was refused",
           "see MaxSessions and ForceCommand in its sshd_config"),
-    _word(r"shell request failed|fork(?:: retry)?.*Resource temporarily unavailable|"
-          r"PTY allocation request failed", "no_session", NodeState.HUNG,
+    _word(r"shell request failed|fork(?:: retry)?.*(?:Resource temporarily unavailable|Cannot "
+          r"allocate memory)|PTY allocation request failed", "no_session", NodeState.HUNG,
           "logged in, but it could not start a shell",
           "no processes or ptys left there: pid_max, ulimit -u, devpts; look at its console"),
+    _word(r"^(?:-?bash|sh|ash|zsh|python3?|sudo): .*Input/output error", "disk_error",
+          NodeState.HUNG, "logged in, but its own disk gives I/O errors",
+          "look at its console and kernel log: a dead system disk; drain, then replace it"),
     _word(r"Could not chdir to home directory.*(?:Stale|timed out|Input/output)|"
           r"Stale file handle", "home", NodeState.HUNG, "its home file system does not answer",
           "check NFS or Lustre on that node; log in with an account whose home is local"),
@@ -124,6 +142,10 @@ _STRONG = re.compile(
     r"Too many recursive configuration includes|account is currently not available|"
     r"timed out during banner exchange|^Could not chdir to home directory|"
     r"Connection to \S+ closed by remote host|^shell request failed|"
+    r"marked as revoked|REVOKED HOST KEY|^Enter passphrase for key|password has expired|"
+    r"^Password change required|^Too many logins for |^Control socket connect\(|"
+    r"^ControlSocket .* already exists|^\S*bash: fork: |^\S+: line \d+: Bad configuration option|"
+    r"terminating, \d+ bad configuration options|^(?:-?bash|sh): .*: Input/output error|"
     r"system is (?:booting up|going down)|ssh exited with exit code|UNREACHABLE!",
     re.MULTILINE | re.IGNORECASE,
 )
@@ -135,10 +157,27 @@ def strength(head: str) -> int:
     return 0 if not hits else min(88, 72 + 4 * hits)
 
 
+_BEFORE = ("key_file", "agent", "host_key_revoked")
+"""Trouble of this side that ends in a refusal by the server."""
+_USER = re.compile(r"(?:^|\s)(?P<user>[\w.+-]{1,64})@\S{1,253}: Permission denied")
+
+
+def _with_user(known: Failure | None, told: str) -> Failure | None:
+    """The refusal with the login that the line names."""
+    match = _USER.search(told)
+    if known is None or known.reason != "auth" or match is None:
+        return known
+    offered = re.search(r"Permission denied \(([a-z,-]{1,200})\)", told)
+    return auth(match["user"], offered[1] if offered else "")
+
+
 def read(text: str) -> tuple[Failure, Word | None] | None:
     """The failure a client's output speaks of; the word when it is the client's own."""
     told = "\n".join(line for line in text.splitlines() if not NOISE.match(line))
-    known = read_text(told)
+    ours = next((w for w in WORDS if w.reason in _BEFORE and w.pattern.search(told)), None)
+    if ours is not None:  # that the server then says no follows from it
+        return Failure(ours.reason, ours.what, ours.hint, state=ours.state), ours
+    known = _with_user(read_text(told), told)
     if known is not None and known.reason != "no_python":
         return known, None
     for word in WORDS:

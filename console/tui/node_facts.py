@@ -10,10 +10,12 @@ from probes.catalog import PROBES
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
 
-TABLED = frozenset({"gpu", "ecc", "pcie", "nvlink", "nvlink_ends", "infiniband", "processes"})
+TABLED = frozenset({
+    "gpu", "ecc", "pcie", "nvlink", "nvlink_ends", "fabric", "infiniband", "processes", "storage",
+})  # fmt: skip
 """Probes whose devices have tables of their own, or 18 links each."""
 
-UNTOLD = frozenset({"kernel_log", "hello", "agent", "nccl", "job"})
+UNTOLD = frozenset({"kernel_log", "hello", "agent", "nccl", "job", "timesync", "tasks"})
 """Shown elsewhere on the screen as a whole."""
 
 PARTS_APART = "  "
@@ -22,7 +24,7 @@ PARTS_APART = "  "
 def facts_lines(facts: NodeFacts, width: int, now: float) -> list[Line]:
     """A heading per probe with the age of its answer, then its readings, wrapped."""
     lines: list[Line] = []
-    for probe in PROBES:
+    for probe in sorted(PROBES):
         if probe in UNTOLD:
             continue
         answers = [
@@ -56,5 +58,7 @@ def _told(probe: str, name: str, value: Scalar) -> str:
         return f"{name} {value}"
     if unit == "B":
         return f"{name.removesuffix('_bytes')} {units.size(value)}"
+    if unit == "B/s":
+        return f"{name.removesuffix('_bytes_per_s')} {units.size(value)}/s"
     text = f"{value:,.2f}".rstrip("0").rstrip(".") if isinstance(value, float) else f"{value}"
     return f"{name} {text}" + (f" {unit}" if unit else "")

@@ -17,7 +17,8 @@ from probes.facts import NodeFacts
 
 SLEEPERS_SHOWN = 6
 """Tasks in uninterruptible sleep; one hung file system leaves hundreds."""
-LINUX_MEMLOCK_UNLIMITED = -1
+UNLIMITED = -1
+"""How probes/node/host_slow.py writes a limit that is none."""
 
 
 class Told(NamedTuple):
@@ -32,7 +33,7 @@ class Told(NamedTuple):
 def host(facts: NodeFacts, width: int, now: float) -> list[Line]:
     """Load, tasks, services, clock, names, versions; then what the agent says of itself."""
     told = [*_load(facts), *_tasks(facts), *_services(facts), *_clock(facts), *_names(facts)]
-    told += [*_limits(facts), *_versions(facts)]
+    told += [*_dimms(facts), *_limits(facts), *_versions(facts)]
     lines: list[Line] = []
     for one in sorted(told, key=lambda one: not one.wrong):
         text = plain(one.text) + age_mark(facts, (one.probe,), now)
@@ -83,14 +84,14 @@ def _tasks(facts: NodeFacts) -> Iterator[Told]:
         more = f"and {len(sleepers) - SLEEPERS_SHOWN} more"
         yield Told("D state", more, "tasks", wrong=True)
     parts = [f"{units.count(number(sample.values.get('processes')))} processes"]
-    parts.append(_some(sample.values, "uninterruptible", "in D state"))
-    parts.append(_some(sample.values, "zombies", "zombies"))
+    parts.append(_some(sample.values, "uninterruptible", "none", "in D state"))
+    parts.append(_some(sample.values, "zombies", "no", "zombies"))
     yield Told("tasks", ", ".join(parts), "tasks")
 
 
-def _some(values: Values, metric: str, noun: str) -> str:
+def _some(values: Values, metric: str, nothing: str, noun: str) -> str:
     count = number(values.get(metric))
-    return f"none {noun}" if count == 0 else f"{units.count(count)} {noun}"
+    return f"{nothing} {noun}" if count == 0 else f"{units.count(count)} {noun}"
 
 
 def _sleeper(row: Row) -> str:
@@ -150,9 +151,10 @@ def _clock(facts: NodeFacts) -> Iterator[Told]:
     daemon, synchronised = values.get("daemon", units.ABSENT), values.get("synchronised")
     if synchronised is None:
         synchronised = values.get("first_sync")
-    words = {True: "in step", False: "NOT synchronised", None: f"in step {units.ABSENT}"}
+    words = {True: "synchronised", False: "NOT synchronised"}
     parts = ["no time daemon" if daemon == "none" else f"{daemon} runs"]
-    parts.append(words[synchronised if isinstance(synchronised, bool) else None])
+    if isinstance(synchronised, bool):
+        parts.append(words[synchronised])
     if (offset := number(values.get("offset_s"))) is not None:
         parts.append(f"{abs(offset) * 1e3:.1f} ms {'ahead' if offset > 0 else 'behind'}")
     if "source" in values:
@@ -183,26 +185,28 @@ def _names(facts: NodeFacts) -> Iterator[Told]:
 # ---------------------------------------------------------------------- what it is
 
 
-def _limits(facts: NodeFacts) -> Iterator[Told]:
-    """What jobs inherit, and memory errors by DIMM where there are any."""
-    values = _values(facts, "host_slow")
-    if values is None:
-        return
+def _dimms(facts: NodeFacts) -> Iterator[Told]:
+    """Memory errors since the counters began, by DIMM or controller, where there are any."""
     for device, sample in facts.devices("host_slow"):
         bad, corrected = number(sample.values.get("ue")), number(sample.values.get("ce"))
         if device and (bad or corrected):
             label = sample.values.get("label", device)
             text = f"{label}: {units.count(corrected)} corrected, {units.count(bad)} not"
             yield Told("memory", text, "host_slow", wrong=bool(bad))
+
+
+def _limits(facts: NodeFacts) -> Iterator[Told]:
+    """What jobs inherit."""
+    values = _values(facts, "host_slow") or {}
     parts = []
     if "daemon" in values:
         lock = number(values.get("memlock_bytes"))
-        word = "unlimited" if lock == LINUX_MEMLOCK_UNLIMITED else units.size(lock)
-        parts.append(f"{values['daemon']} may lock {word}")
-    parts += [f"governor {values['governor']}"] if "governor" in values else []
-    parts += [f"{units.size(number(values['shm_total_bytes']))} /dev/shm"] * (
-        "shm_total_bytes" in values
-    )
+        size = "memory without limit" if lock == UNLIMITED else f"{units.size(lock)} of memory"
+        parts.append(f"{values['daemon']}'s jobs may lock {size}")
+    if "governor" in values:
+        parts.append(f"governor {values['governor']}")
+    if (shared := number(values.get("shm_total_bytes"))) is not None:
+        parts.append(f"/dev/shm {units.size(shared)}")
     yield Told("limits", ", ".join(parts), "host_slow")
 
 

@@ -75,7 +75,9 @@ def _state(values: Values) -> tuple[str, bool]:
         return "READ-ONLY (kernel)", True
     if values.get("read_only") is True:
         return "read-only", values.get("wanted_read_only") is False
-    return _array(values) if "raid_level" in values or "raid_disks" in values else ("", False)
+    if "raid_level" in values or "raid_disks" in values:
+        return _array(values)
+    return ("" if values.get("read_only") is None else "writable"), False
 
 
 def _array(values: Values) -> tuple[str, bool]:

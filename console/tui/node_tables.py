@@ -70,24 +70,26 @@ _PROCESS = (
     Column("rank", "RANK", 5, 7),
     Column("age", "AGE", 4, 8, "right"),
     Column("pod", "POD", 8, 9),
-    Column("command", "COMMAND", 10, 0, flexible=True),
+    Column("command", "COMMAND", 24, 0, flexible=True),
 )
 PROCESSES_SHOWN = 64
 """Eight for each of eight GPUs; MPS and inference servers have more."""
-UNOWNED_SHOWN_BYTES = 256 << 20
-"""Less than that is the driver's own, as in probes/node/processes.py."""
+MIB = 1 << 20
 
 
-def processes(facts: NodeFacts, width: int) -> list[Line]:
-    """What runs on the GPUs now; memory that nobody owns comes first."""
+def processes(facts: NodeFacts, unowned_mib: float, width: int) -> list[Line]:
+    """What runs on the GPUs now; memory that nobody owns comes first, from `unowned_mib` on."""
     sample = facts.get("processes")
     if sample is None:
         return [(Cell("not read yet", "dim"),)]
-    rows = [(texts, "warn") for texts in _unowned(facts)]
+    rows = [(texts, "warn") for texts in _unowned(facts, unowned_mib * MIB)]
     rows += [(_process(facts, row), "text") for row in sample.rows[:PROCESSES_SHOWN]]
     if not rows:
         return [(Cell("no process uses a GPU", "dim"),)]
-    columns = choose(_PROCESS, width)
+    # Either scheduler's word for the owner's work: both at once is one column too many at 80.
+    pods = any("pod" in row for row in sample.rows)
+    absent = "pod" if not pods else "" if any("job" in row for row in sample.rows) else "job"
+    columns = choose([c for c in _PROCESS if c.name != absent], width)
     lines = [joined(heading(columns))]
     for texts, style in rows:
         cells = (fit(texts.get(c.name, units.ABSENT), c.width, c.align) for c in columns)
@@ -110,12 +112,12 @@ def _process(facts: NodeFacts, row: Row) -> dict[str, str]:
     }
 
 
-def _unowned(facts: NodeFacts) -> Iterator[dict[str, str]]:
+def _unowned(facts: NodeFacts, least: float) -> Iterator[dict[str, str]]:
     """Memory in use on a GPU without a live process, and whose it was last."""
     for device, sample in facts.devices("processes"):
         values = sample.values
         size = number(values.get("unowned_bytes"))
-        if not device or size is None or size < UNOWNED_SHOWN_BYTES:
+        if not device or size is None or size < least:
             continue
         said = ["memory without an owner"]
         if "last_command" in values:

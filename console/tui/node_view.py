@@ -78,7 +78,9 @@ def _sections(
     if findings:
         yield _Section("findings", [])
     yield _Section("kernel", _kernel(facts, width, now))
-    yield _Section("processes", node_tables.processes(facts, width), ("processes",))
+    unowned_mib = fleet.rules.limit("processes.unowned_mib").value
+    processes = node_tables.processes(facts, unowned_mib, width)
+    yield _Section("processes", processes, ("processes",))
     yield _Section("scheduler", _scheduler(facts, width, now))
     yield _Section("host", node_host.host(facts, width, now))
     storage = node_storage.storage(facts, findings, glyphs, width)

@@ -27,6 +27,8 @@ CURRENT = frozenset({NodeState.UP, NodeState.DEGRADED, NodeState.HUNG, NodeState
 """Conversation states in which readings are still coming, or were complete."""
 _LINK_UP = re.compile(r"link\d+_up")
 _ADDRESS = re.compile(r" at [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](, slot \w+)?")
+_FROM = re.compile(r" \(\S+ (on|from) \S+\)")
+"""What a file system is and where it comes from, as probes/checks/storage.py says it."""
 _XID = re.compile(r"\bxid[.: ]+(\d+)", re.IGNORECASE)
 
 
@@ -194,8 +196,8 @@ def _xids(findings: Sequence[Finding]) -> tuple[str, ...]:
 
 
 def brief(say: str) -> str:
-    """A finding's sentence for a narrow line: without the address, which its label stands for."""
-    return _ADDRESS.sub("", say)
+    """A finding's sentence for a narrow line: without what only tells one device from another."""
+    return _FROM.sub("", _ADDRESS.sub("", say))
 
 
 def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Severity]:

@@ -49,6 +49,7 @@ from probes.event import Finding
 from probes.expect import Peers, peers
 from probes.facts import NodeFacts
 from probes.rules import Rules
+from probes.twice import once
 from probes.unchanged import Quiet
 from probes.verdict import verdict
 
@@ -78,8 +79,8 @@ def judge(
     """
     look = Look(facts, role, rules, now)
     if quiet is not None:
-        return quiet.run(CHECKS, look)
-    return [finding for check in CHECKS for finding in check(look)]
+        return once(quiet.run(CHECKS, look))
+    return once(finding for check in CHECKS for finding in check(look))
 
 
 def unjudged(facts: NodeFacts, error: Exception, rules: Rules, now: float) -> Finding:

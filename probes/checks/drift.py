@@ -104,6 +104,8 @@ def _counts(look: Look, found: Odd, settled: frozenset[str]) -> bool:
     fact = FACTS[found.seen.fact]
     if fact.name in settled or look.rules.drift[fact.name].severity == "off":
         return False
+    if fact.name == "gpu_count" and size_of(found.seen.value) < size_of(found.usual.value):
+        return False  # gpu.count's
     tolerance = look.rules.limit("drift.size_tolerance").value
     return not near(fact, found.seen.value, found.usual.value, tolerance)
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from probes.checks.nvml_codes import code as meaning
 from probes.checks.rule import Look, Rule
-from probes.event import Action, Finding, Sample, Severity
+from probes.event import Action, Finding, NodeStatus, Sample, Severity
 from probes.reading import number, whole
 
 NO_RIGHTS = (4, 17)
@@ -56,6 +56,11 @@ DRIVER_SLOW = Rule(
 )
 RULES = (DRIVER, DRIVER_HUNG, DRIVER_SLOW)
 
+OTHER_KIND = (
+    "if it should have none, say `gpus: 0` in the inventory; else look at its image, and at the "
+    "power of the GPU board"
+)
+
 
 def check(look: Look) -> Iterator[Finding]:
     """Hung, slow, or not there at all."""
@@ -66,8 +71,13 @@ def check(look: Look) -> Iterator[Finding]:
         yield from _unusable(look, node)
 
 
+def of_driver(probe: str, hung: NodeStatus) -> bool:
+    """Whether a hung call is one into the driver."""
+    return probe in PROBES or "nvml" in hung.text
+
+
 def _hung(look: Look) -> Iterator[Finding]:
-    calls = [s for (p, _), s in look.facts.hung.items() if p in PROBES]
+    calls = [s for (probe, _), s in look.facts.hung.items() if of_driver(probe, s)]
     if not calls:
         return
     devices = {status.device for status in calls if status.device}
@@ -75,7 +85,7 @@ def _hung(look: Look) -> Iterator[Finding]:
     longest = max((status.since_s or 0.0) for status in calls)
     yield DRIVER_HUNG.finding(
         look,
-        f"driver hangs{' on ' + label if label else ''} since {longest:.0f} s",
+        f"driver hangs{' on ' + label if label else ''} for {longest:.0f} s",
         tuple(f"{status.probe}: {status.text}" for status in calls[:5]),
         device=next(iter(devices)) if len(devices) == 1 else "",
         label=label,
@@ -112,9 +122,13 @@ def _unusable(look: Look, node: Sample) -> Iterator[Finding]:
     confined = str(node.values.get("confined", ""))
     if node.values.get("nvml_library") is False:
         say, step = _no_library(expected, confined)
+        other = not on_bus and not look.facts.node.gpus
+        if other:
+            say = f"no NVIDIA library and no GPU on the PCI bus, though most peers have {expected}"
+            step = OTHER_KIND
         yield DRIVER.finding(
             look, say, (f"libnvidia-ml.so.1 not found; {on_bus} NVIDIA GPUs on the PCI bus",),
-            next_step=step, severity=Severity.UNKNOWN if confined else None,
+            next_step=step, severity=Severity.UNKNOWN if confined or other else None,
         )  # fmt: skip
         return
     if code is None:

@@ -150,7 +150,7 @@ def _memory_errors(look: Look) -> Iterator[Finding]:
         if not device.startswith("mc") or "/" in device:
             continue
         bad = whole(sample.values.get("ue")) or 0
-        if bad:
+        if bad > 0:
             names = _dimms(look, device, "ue")
             yield UNCORRECTED.finding(
                 look, f"{bad} uncorrectable error{'s' * (bad > 1)} of host memory{names}",
@@ -172,7 +172,7 @@ def _dimms(look: Look, controller: str, metric: str) -> str:
     found = [
         str(sample.values.get("label") or device)
         for device, sample in look.facts.devices("host_slow")
-        if device.startswith(f"{controller}/") and whole(sample.values.get(metric))
+        if device.startswith(f"{controller}/") and (whole(sample.values.get(metric)) or 0) > 0
     ]
     return "".join(f", {name}" for name in found[:4])
 

@@ -190,7 +190,7 @@ def _few_or_many(look: Look, errors: list[list[KernelEvent]]) -> Finding:
     stated = [int(line.facts["number"]) for line in lines if "number" in line.facts]
     number = sum(stated) if stated else len(errors)
     limit = look.rules.limit("host.corrected_errors")
-    say = f"{number} corrected hardware errors of the host{_part(lines)}"
+    say = f"{number} corrected hardware error{'s' * (number != 1)} of the host{_part(lines)}"
     finding = _of(look, CORRECTED, say, lines)
     grave = number > limit.value and finding.severity is Severity.WARN
     return structs.replace(

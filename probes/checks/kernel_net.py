@@ -64,20 +64,34 @@ class Word(NamedTuple):
 
     say: str
     severity: Severity
+    cause: str = ""
+    """"" where the rule's own says it."""
+    next_step: str = ""
 
 
 WORDS = {
-    "high_temperature": Word("transceiver too hot", Severity.WARN),
-    "adapter_hot": Word("adapter too hot", Severity.WARN),
+    "high_temperature": Word(
+        "transceiver too hot", Severity.WARN, "a hot transceiver or cable, or too little air",
+        "cool or replace the transceiver; drain after running jobs for that"),
+    "adapter_hot": Word(
+        "adapter too hot", Severity.WARN, "too little air at the adapter, or a blocked slot",
+        "check fans and inlet air; compare with the node's other adapters"),
     "cable_error": Word("cable or transceiver error", Severity.WARN),
     "command_timeout": Word("adapter command timed out", Severity.CRITICAL),
     "health_compromised": Word("adapter health compromised", Severity.CRITICAL),
     "firmware_error": Word("adapter firmware error", Severity.WARN),
     "tx_timeout": Word("transmit queue hung", Severity.WARN),
     "adapter_reset": Word("adapter was reset", Severity.WARN),
-    "link_down": Word("link went down", Severity.WARN),
-    "cable_unplugged": Word("cable unplugged", Severity.INFO),
-    "insufficient_power": Word("asks for more than its slot's power", Severity.INFO),
+    "link_down": Word(
+        "link went down", Severity.WARN, "cable, transceiver, or the switch port; a hot module",
+        "check cable, transceiver and switch port; count how often it happens"),
+    "cable_unplugged": Word(
+        "cable unplugged", Severity.INFO, "no cable in that port, or somebody pulled it",
+        "see whether this port should be cabled; else none"),
+    "insufficient_power": Word(
+        "asks for more than its slot's power", Severity.INFO,
+        "the slot offers less than the card may ask for; common at boot on healthy nodes",
+        "compare the slot's power setting with sibling nodes; else none"),
     "reset_failed": Word("adapter reset failed", Severity.CRITICAL),
     "interrupt_lost": Word("an interrupt was lost", Severity.WARN),
     "command_failed": Word("adapter command failed", Severity.INFO),
@@ -117,6 +131,7 @@ def _adapter(
         f"{kernel_events.ago(look, same[-1])}",
         kernel_events.texts(same), device=f"{where} {what}", label=name, severity=severity,
         action=Action.DRAIN if severity is Severity.CRITICAL else None,
+        cause=word.cause, next_step=word.next_step,
     )  # fmt: skip
     return kernel_events.aged(look, structs.replace(finding, count=len(same)), same[-1])
 

@@ -171,6 +171,7 @@ def _corrected(
         f"{kernel_events.ago(look, same[-1])}",
         kernel_events.texts(same), device=same[0].pci or "", label=label, value=most, limit=limit,
         severity=None if flood else Severity.INFO, source=AER.source,
+        next_step="" if flood else "none now; a few a day are normal, look whether they grow",
     )  # fmt: skip
     return kernel_events.aged(look, structs.replace(finding, count=len(same)), same[-1])
 

@@ -79,15 +79,39 @@ def _of(look: Look, rule: Rule, say: str, same: list[KernelEvent]) -> Finding:
     return kernel_events.aged(look, structs.replace(finding, count=len(same)), same[-1])
 
 
-def _hung(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
-    """One finding, however many processes wait for the same disk."""
-    if not same:
-        return
+GPU_TOOLS = frozenset({
+    "nvidia-smi", "nvidia-persiste", "nv-hostengine", "dcgmi", "dcgm-exporter", "nv-fabricmanage",
+    "nvidia-bug-repo", "nvidia-device-p", "nvidia_gpu_expo",
+})  # fmt: skip
+"""Programs that wait for the driver only; names as the kernel cuts them, at 15 characters."""
+
+
+def _hung(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
+    """One finding, however many processes wait for the same disk; tools of the GPU by themselves.
+
+    A tool that only asks the driver and hangs for minutes says that the driver does.
+    """
+    for of_gpu in (True, False):
+        same = [e for e in events if (e.facts.get("comm") in GPU_TOOLS) is of_gpu]
+        if same:
+            yield _hung_task(look, same, of_gpu=of_gpu)
+
+
+def _hung_task(look: Look, same: list[KernelEvent], *, of_gpu: bool) -> Finding:
     worst = max(same, key=lambda event: int(event.facts.get("seconds", 0)))
     others = {event.pid for event in same} - {worst.pid}
     say = f"{worst.facts.get('comm')} (pid {worst.pid}) hung for {worst.facts.get('seconds')} s"
     more = f" and {len(others)} other processes" if others else ""
-    yield _of(look, HUNG, f"{say}{more}", same)
+    if not of_gpu:
+        return _of(look, HUNG, f"{say}{more}", same)
+    finding = _of(look, HUNG, f"{say}{more}: the GPU driver does not answer", same)
+    old = kernel_events.old(look, same[-1])
+    return structs.replace(
+        finding, severity=finding.severity if old else Severity.CRITICAL, action=Action.DRAIN,
+        cause="the NVIDIA driver or the GPU's own firmware (GSP) hangs",
+        next_step="start no more nvidia-smi; look for Xid 119, 120 or 79; drain, save the kernel "
+        "log, reboot: such processes cannot be killed",
+    )
 
 
 def victims(same: list[KernelEvent]) -> list[dict[str, object]]:

@@ -113,7 +113,7 @@ def _disk(look: Look, rule: Rule, disk: str, same: list[KernelEvent]) -> Finding
         say = "the kernel gave this NVMe disk up"
     elif closed:
         say = "nothing can be written to this file system any more"
-    grave = dead or closed
+    grave = (dead or closed) and not disk.startswith("loop")  # the image of some container
     finding = rule.finding(
         look, f"{disk}: {say}{kernel_events.times(same)}{kernel_events.ago(look, same[-1])}",
         kernel_events.texts(same), device=disk, label=disk,

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from probes.checks.gpu_driver import of_driver
 from probes.checks.rule import Look, Rule
+from probes.checks.timesync import NAME_CALLS
 from probes.event import Action, Finding, NodeState, Severity
 
 TALK = {
@@ -120,7 +122,20 @@ NOT_READ = Rule(
     others="-",
     example="no answer from gpu, inventory",
 )
-RULES = (*TALK.values(), PROBE_FAILED, NOT_READ, BROKEN)
+PROBE_HUNG = Rule(
+    id="node.probe_hung",
+    title="A call of a probe does not return",
+    severity=Severity.WARN,
+    reads="how long each call of the agent takes; driver, file systems and disks have rules of "
+    "their own",
+    cause="a kernel file, a tool or a service on the node that does not answer",
+    action=Action.WATCH,
+    next_step="the named call tells what to look at; what this probe reads is not known till then",
+    source="our deadline of 5 s, not measured",
+    others="PRI: vendor call > 5 s fails the node",
+    example="timesync: hung in run chronyc for 12 s",
+)
+RULES = (*TALK.values(), PROBE_FAILED, PROBE_HUNG, NOT_READ, BROKEN)
 
 CORE = ("gpu", "inventory")
 PATIENCE_S = 10.0
@@ -141,7 +156,21 @@ def check(look: Look) -> Iterator[Finding]:
             look, f"not checked: {probe} failed", (f"{probe}: {trouble.text}",), device=probe,
             label=probe, severity=severity,
         )  # fmt: skip
+    yield from _hung(look)
     yield from _not_read(look)
+
+
+def _hung(look: Look) -> Iterator[Finding]:
+    """What no other check tells."""
+    for (probe, device), status in sorted(look.facts.hung.items()):
+        elsewhere = bool(device) and (probe in ("storage", "nvme") or device in NAME_CALLS)
+        if not elsewhere and not of_driver(probe, status):
+            what = f"{probe} ({device})" if device else probe
+            say = f"not checked: {what} hangs for {status.since_s or 0:.0f} s"
+            yield PROBE_HUNG.finding(
+                look, say, (f"{probe}: {status.text or 'hung'}",), device=what, label=what,
+                value=status.since_s,
+            )  # fmt: skip
 
 
 def _not_read(look: Look) -> Iterator[Finding]:

@@ -137,8 +137,8 @@ def code(number: int) -> Code:
     """What a return code says, documented or not."""
     return NVML_CODES.get(number) or Code(
         "undocumented",
-        f"nvml.h (API 13) has no return code {number}: a newer driver's; look for an Xid, and for "
-        "the driver's release notes",
+        f"nvml.h (API 13) has no return code {number}, a newer driver may: look for an Xid, and "
+        "into the driver's release notes",
         WARN,
         Action.WATCH,
     )

@@ -12,13 +12,16 @@ DSTATE_DRIVER = Rule(
     id="host.dstate_nvidia",
     title="Processes are stuck inside the NVIDIA driver",
     severity=Severity.CRITICAL,
-    reads="processes in uninterruptible sleep that wait in nvidia code",
+    reads="processes in uninterruptible sleep that wait in nvidia code, and whether they have run "
+    "between two looks; a warning after the first look",
     cause="the driver hangs",
     action=Action.DRAIN,
     next_step="drain; save the kernel log; reboot (they cannot be killed)",
-    source="gpud asks for a reboot when stuck processes wait for NVIDIA; at once: our estimate",
+    source="gpud asks for a reboot when stuck processes wait for NVIDIA; how long is too long: our "
+    "estimate, not measured",
     others="gpud after 5 checks; GCM after 300 s: error",
     example="6 processes in D state inside the driver",
+    limits=("host.dstate_nvidia_s",),
 )
 DSTATE = Rule(
     id="host.dstate",
@@ -62,14 +65,8 @@ def _rows(look: Look, kind: str) -> list[Row]:
 
 
 def _stuck(look: Look) -> Iterator[Finding]:
-    """Those in the driver at once; others when they have not run for long. No kernel threads."""
-    stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
-    if stuck > 0:
-        yield DSTATE_DRIVER.finding(
-            look,
-            f"{stuck} process{'es hang' if stuck > 1 else ' hangs'} inside the NVIDIA driver",
-            (f"{stuck} in D state inside the driver", *map(_who, _in_driver(look))), value=stuck,
-        )  # fmt: skip
+    """Those in the driver first; others when they have not run for long. No kernel threads."""
+    yield from _stuck_in_driver(look)
     limit = look.rules.limit("host.dstate_s")
     late = [
         row for row in _rows(look, "sleeper")
@@ -83,6 +80,23 @@ def _stuck(look: Look) -> Iterator[Finding]:
             look, f"hangs in the kernel: {_who(worst)}{more}", tuple(map(_who, late)),
             value=number(worst.get("since_s")), limit=limit,
         )  # fmt: skip
+
+
+def _stuck_in_driver(look: Look) -> Iterator[Finding]:
+    """A warning as long as they may only wait for a lock, as all do while a GPU starts."""
+    stuck = whole(look.facts.value("host", "", "dstate_nvidia")) or 0
+    if stuck <= 0:
+        return
+    limit, rows = look.rules.limit("host.dstate_nvidia_s"), _in_driver(look)
+    brief = bool(rows) and all((number(row.get("since_s")) or 0) < limit.value for row in rows)
+    say = f"{stuck} process{'es hang' if stuck > 1 else ' hangs'} inside the NVIDIA driver"
+    if brief:
+        say = f"{stuck} process{'es wait' if stuck > 1 else ' waits'} inside the NVIDIA driver"
+    yield DSTATE_DRIVER.finding(
+        look, say, (f"{stuck} in D state inside the driver", *map(_who, rows)), value=stuck,
+        severity=Severity.WARN if brief else None, action=Action.WATCH if brief else None,
+        next_step="look again: at work it is over within seconds, else drain" if brief else "",
+    )  # fmt: skip
 
 
 def _in_driver(look: Look) -> list[Row]:

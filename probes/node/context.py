@@ -4,7 +4,9 @@ Annotations are strings because `typing` and postponed evaluation cost start-up 
 on Python 3.6.
 """
 
+import errno
 import os
+import stat
 import threading
 import time
 
@@ -13,10 +15,19 @@ from probes.node.calls import Call, Calls, Stuck
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import BinaryIO
 
     from probes.node.nvml import Library
 
 __all__ = ["Call", "Context", "Stuck"]
+
+KERNELS = ("proc", "sys")
+"""Below the root, file systems in which nobody but the kernel makes files."""
+
+FLAGS = os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK
+
+NUMBER_CHARS = 40
+"""Of a file that holds one number; 128 bits have 39 digits."""
 
 READ_BYTES = 65536
 """A /sys or /proc file is never longer than what a probe may hold (environ and kallsyms aside)."""
@@ -63,7 +74,9 @@ class Context(Calls):
         thread = threading.get_ident()
         self._current[thread] = Call("read " + path, "", self.clock(), thread)
         try:
-            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+            if not parts[0].lstrip("/").startswith(KERNELS):
+                _plain(path)
+            handle = os.open(path, FLAGS)
             try:
                 return _read_all(handle)
             finally:
@@ -75,11 +88,15 @@ class Context(Calls):
 
     def read_int(self, *parts: "str") -> "int | None":
         """A file that holds one integer (decimal, or hex with 0x); None when it does not."""
-        text = self.read(*parts)
-        try:
-            return None if text is None else int(text.strip(), 0)
-        except ValueError:
-            return int(text) if text is not None and text.strip().isdigit() else None
+        text = (self.read(*parts) or "").strip()
+        if len(text) > NUMBER_CHARS:
+            return None
+        for base in (0, 10):  # 0 refuses a number that begins with zeros
+            try:
+                return int(text, base)
+            except ValueError:
+                continue
+        return None
 
     def listdir(self, *parts: "str") -> "list[str]":
         """Sorted names in a directory under the root; [] when it is not there."""
@@ -138,6 +155,21 @@ class Context(Calls):
         """Allow NVML calls again; the next one initialises it."""
         with self._free:
             self._nvml_closed = False
+
+
+def plain(path: "str") -> "BinaryIO":
+    """An ordinary file, open for reading. OSError for anything else, and no waiting."""
+    _plain(path)
+    return open(os.open(path, FLAGS), "rb")
+
+
+def _plain(path: "str") -> "None":
+    """Raise OSError unless it is an ordinary file.
+
+    To open a FIFO is to wait for its writer, or to take what is meant for its reader.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise OSError(errno.EINVAL, "not an ordinary file", path)
 
 
 def _read_all(handle: "int") -> "bytes":

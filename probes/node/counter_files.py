@@ -96,7 +96,7 @@ class CounterFiles:
             if os.fstat(handle).st_nlink:
                 return os.pread(handle, NUMBER_BYTES, 0)
             self._forget(path)  # the file was replaced (a root that is no sysfs)
-        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
         if len(self._open) < OPEN_FILES:
             self._open[path] = handle
             return os.pread(handle, NUMBER_BYTES, 0)

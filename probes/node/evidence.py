@@ -200,20 +200,10 @@ def struck(data: "bytes") -> "bytes":
 
 def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, str, bool]":
     """(output with stderr in it, note, whether it did not come back). Never raises."""
-    import subprocess
-
     try:
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=dict(os.environ, LC_ALL="C", SYSTEMD_COLORS="0"),
-        )
+        child = job.spawn(argv, {"LC_ALL": "C", "SYSTEMD_COLORS": "0"})
     except OSError as error:
         return b"", "not run: %s" % (error.strerror or error), False
-    job.child = child
     assert child.stdout is not None
     data, in_time = _read(child.stdout.fileno(), limit_s)
     if not in_time:

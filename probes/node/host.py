@@ -53,6 +53,9 @@ slow one (15 s)."""
 WCHAN_LIMIT = 64
 """How many uninterruptible processes are looked at for the driver's name."""
 
+LOCKS = ("rwsem_", "down", "__down", "mutex_", "__mutex", "schedule")
+"""Wait channels of locks that anybody may hold."""
+
 SCAN_LIMIT = 100000
 """Processes looked at in one walk; a host with more has a fault of its own (`tasks`)."""
 
@@ -269,9 +272,19 @@ def state(ctx: "Context", pid: "str") -> "str | None":
 
 
 def in_driver(ctx: "Context", pid: "str") -> "bool":
-    """Whether a sleeper waits in the driver: by kernel stack (root only), wait channel or name."""
-    for place in ("stack", "wchan", "comm"):
-        text = (ctx.read("proc", pid, place) or "").lower()
-        if "nvidia" in text or "os_acquire" in text or "rm_ioctl" in text:
-            return True
-    return False
+    """Whether a sleeper waits in the driver: by kernel stack (root only) or wait channel.
+
+    Its name counts where neither tells: nvidia-smi may wait for a file server too.
+    """
+    stack = (ctx.read("proc", pid, "stack") or "").strip()
+    if stack:
+        return _names_driver(stack)
+    wchan = (ctx.read("proc", pid, "wchan") or "").strip()
+    if wchan.strip("0") and not wchan.startswith(LOCKS):
+        return _names_driver(wchan)
+    return _names_driver(ctx.read("proc", pid, "comm") or "")
+
+
+def _names_driver(text: "str") -> "bool":
+    text = text.lower()
+    return any(word in text for word in ("nvidia", "os_acquire", "rm_ioctl"))

@@ -26,6 +26,9 @@ JOBS = {"nccl": "probes.node.nccl", "evidence": "probes.node.evidence"}
 GRACE_S = 0.3
 """Between SIGTERM and SIGKILL. Leaving as a whole must take less than a second."""
 
+START_S = 0.2
+"""A program on a file system that hangs may never be started: leaving does not wait for it."""
+
 LINE_BYTES = 65536
 """Longest line read from a child; the rest of a longer one is a line of its own."""
 
@@ -58,6 +61,7 @@ class Job:
         self.probe = probe
         self.cancelled = threading.Event()
         self.timed_out = threading.Event()
+        self._starting = threading.Lock()
         self.child: "subprocess.Popen[bytes] | None" = None
         self.folder = ""
         """A temporary folder of its own; it goes with the agent, too."""
@@ -90,6 +94,34 @@ class Job:
             self._writer.send(frame)
             self._writer.drain(BLOB_WAIT_S)
 
+    def spawn(self, argv: "list[str]", env: "dict[str, str]") -> "subprocess.Popen[bytes]":
+        """A child whose output comes through a pipe. OSError when it cannot start.
+
+        Once the job is cancelled none does: the agent may be leaving, and it would stay behind.
+        """
+        import errno
+        import subprocess
+
+        with self._starting:
+            if self.cancelled.is_set():
+                raise OSError(errno.ECANCELED, "cancelled")
+            self.child = subprocess.Popen(
+                argv,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+                env=dict(os.environ, **env),
+            )
+            return self.child
+
+    def start_no_more(self) -> "None":
+        """No child is started after this; one that is being started is waited for."""
+        waited = self._starting.acquire(True, START_S)
+        self.cancelled.set()
+        if waited:
+            self._starting.release()
+
     def lines(
         self, argv: "list[str]", timeout_s: "float", env: "dict[str, str]"
     ) -> "Iterator[str]":
@@ -100,23 +132,13 @@ class Job:
         """
         import subprocess
 
-        child = subprocess.Popen(
-            argv,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            start_new_session=True,
-            env=dict(os.environ, **env),
-        )
-        self.child = child
+        child = self.spawn(argv, env)
         assert child.stdout is not None
         output = child.stdout
         timer = threading.Timer(timeout_s, self._expire)
         timer.daemon = True
         timer.start()
         try:
-            if self.cancelled.is_set():
-                kill_tree(child.pid)
             for raw in iter(lambda: output.readline(LINE_BYTES), b""):
                 yield raw.decode("utf-8", "replace").rstrip("\r\n")
             child.wait()
@@ -128,7 +150,7 @@ class Job:
 
     def cancel(self) -> "None":
         """Stop the job; its thread reports the end."""
-        self.cancelled.set()
+        self.start_no_more()
         if self.child is not None:
             kill_tree(self.child.pid)
 
@@ -179,6 +201,8 @@ class Jobs:
 
         The running test's folder goes with them.
         """
+        if self._job is not None:
+            self._job.start_no_more()
         child = None if self._job is None else self._job.child
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)

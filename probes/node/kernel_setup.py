@@ -3,6 +3,8 @@
 They are what an operator compares between nodes; few of them are right or wrong by themselves.
 """
 
+import re
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from probes.node.context import Context
@@ -49,12 +51,13 @@ VIRTUAL_NAMES = (
 )  # fmt: skip
 
 LINE_CHARS = 300
+_WORD = re.compile(r'(?:"[^"]*(?:"|$)|[^\s"])+')
 
 
 def facts(ctx: "Context") -> "Values":
     """All of them that can be read."""
     values: "Values" = {}
-    words = (ctx.read("proc/cmdline") or "").split()
+    words = split(ctx.read("proc/cmdline") or "")
     if words:
         values["cmdline"] = shown(words)[:LINE_CHARS]
     values.update(_taint(ctx))
@@ -68,6 +71,11 @@ def facts(ctx: "Context") -> "Values":
     values.update(_iommu(ctx, words))
     values.update(_machine(ctx))
     return values
+
+
+def split(cmdline: "str") -> "list[str]":
+    """Words as the kernel parts them: a space inside double quotes parts nothing."""
+    return _WORD.findall(cmdline)
 
 
 def shown(words: "list[str]") -> "str":

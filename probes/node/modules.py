@@ -6,6 +6,8 @@ Only the names of ALLOWED leave the node. Built-in modules count as loaded (/sys
 import os
 import re
 
+from probes.node.context import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
@@ -74,7 +76,7 @@ def _config(ctx: "Context", release: "str") -> "bytes":
     if not re.match(r"[\w.+~-]{1,64}$", release):
         return b""
     try:
-        with open(ctx.path("boot/config-" + release), "rb") as config:
+        with plain(ctx.path("boot/config-" + release)) as config:
             return config.read(1 << 20)
     except OSError:
         return b""

@@ -7,6 +7,8 @@ for pods.
 
 import re
 
+from probes.node.context import plain
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from probes.node.context import Context
@@ -53,6 +55,10 @@ MOUNTS = 48
 """Looked at, at most."""
 LINES = 4096
 READ_BYTES = 1 << 20
+
+_LOGIN = re.compile(r"(//)[^/@]*:[^@]*@|^()[^/@]*:[^/@]*@")
+_QUERY = re.compile(r"[?;].*$")
+"""Where the source of a CIFS, WebDAV or object store mount may carry a password."""
 
 _OCTAL = re.compile(r"\\([0-7]{3})")
 
@@ -108,6 +114,11 @@ def unescape(text: "str") -> "str":
     return _OCTAL.sub(lambda found: chr(int(found.group(1), 8)), text)
 
 
+def public(source: "str") -> "str":
+    """A source without login and options: "//user:secret@server/share" names its server only."""
+    return _QUERY.sub("", _LOGIN.sub(r"\1\2", source))
+
+
 def parse(text: "str") -> "list[Mount]":
     """mountinfo; what does not look like it is skipped. Optional fields end at a lone dash."""
     found = []
@@ -129,7 +140,7 @@ def read(ctx: "Context") -> "list[Mount] | None":
     places = ("proc/self/mountinfo",) if ctx.root == "/" else ("proc/1/mountinfo",)
     for place in places:
         try:
-            with open(ctx.path(place), "rb") as file:
+            with plain(ctx.path(place)) as file:
                 raw = file.read(READ_BYTES)
         except (OSError, ValueError):
             continue

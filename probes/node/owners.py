@@ -91,9 +91,12 @@ def command_name(raw: "bytes") -> "str":
     Options and their values never leave: they may hold tokens.
     """
     words = [word.decode("utf-8", "replace") for word in raw.split(b"\0") if word]
-    if not words:
+    title = words[0].split() if len(words) == 1 else words[:1]
+    if not title or title[0].startswith("--") or "=" in title[0]:
         return ""
-    program = os.path.basename(words[0])
+    program = os.path.basename(title[0])
+    if len(title) > 1:
+        return program  # a title that it gave itself: all of its arguments may be in there
     if not program.startswith(("python", "bash", "sh", "perl", "ruby", "node", "java")):
         return program
     for before, word in zip(words, words[1:]):

@@ -6,7 +6,10 @@ database is read again when it has changed.
 
 import os
 import re
+import stat
 import struct
+
+from probes.node.context import plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -65,7 +68,7 @@ def _stamp(path: "str") -> "Optional[Tuple[int, float]]":
         status = os.stat(path)
     except OSError:
         return None
-    return status.st_size, status.st_mtime
+    return (status.st_size, status.st_mtime) if stat.S_ISREG(status.st_mode) else None
 
 
 def known(name: "str", version: "str") -> "Iterator[Tuple[str, str]]":
@@ -98,7 +101,7 @@ def _paragraphs(path: "str") -> "Iterator[bytes]":
     marks = (b"nvidia", b"nccl", b"ofed", b"ofa_kernel", b"slurm", b"datacenter-gpu")
     rest, left = b"", DPKG_BYTES
     try:
-        with open(path, "rb") as status:
+        with plain(path) as status:
             while left > 0:
                 block = status.read(BLOCK)
                 left -= len(block)
@@ -185,7 +188,7 @@ def nccl_version(ctx: "Context") -> "Optional[str]":
     Jobs often bring their own in a container; None says only that the host has none.
     """
     try:
-        with open(ctx.path(LD_CACHE), "rb") as cache:
+        with plain(ctx.path(LD_CACHE)) as cache:
             cached = [path.decode("utf-8", "replace") for path in
                       _NCCL_PATH.findall(cache.read(LD_CACHE_BYTES))]  # fmt: skip
     except OSError:

@@ -9,7 +9,7 @@ import os
 import re
 import select
 
-from probes.node.calls import Stuck
+from probes.node.context import Stuck, plain
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def collect(ctx: "Context") -> "Tuple[Dict[str, Dict[str, Any]], List[Row]]":
 def _complaint(ctx: "Context") -> "str":
     """The last error in the fabric manager's log: it says why it did not stay. "" without one."""
     try:
-        with open(ctx.path(FABRIC_LOG), "rb") as log:
+        with plain(ctx.path(FABRIC_LOG)) as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(0, log.tell() - LOG_BYTES))
             lines = log.read(LOG_BYTES).decode("utf-8", "replace").splitlines()

@@ -104,7 +104,8 @@ def name(place: "str") -> "str":
 
 def _facts(mount: "Mount", wanted: "Wanted | None") -> "Values":
     values: "Values" = {
-        "fstype": mount.fstype[:32], "source": name(mount.source), "network": mount.network,
+        "fstype": mount.fstype[:32], "source": name(mounts.public(mount.source)),
+        "network": mount.network,
         "expected": wanted is not None, "mounted": True, "read_only": mount.read_only,
         "kernel_stopped_writing": mount.kernel_stopped_writing,
     }  # fmt: skip
@@ -120,8 +121,8 @@ def _missing(listed: "list[Mount]", wanted: "dict[str, Wanted]") -> "dict[str, V
     for place, entry in sorted(wanted.items())[: mounts.MOUNTS]:
         if place not in places:
             found[name(place)] = {
-                "fstype": entry.fstype[:32], "source": name(entry.source), "expected": True,
-                "mounted": False,
+                "fstype": entry.fstype[:32], "source": name(mounts.public(entry.source)),
+                "expected": True, "mounted": False,
             }  # fmt: skip
     return found
 

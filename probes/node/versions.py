@@ -6,7 +6,7 @@ the same on a node's peers by nature (see `words`). Rows are those words.
 
 import re
 
-from probes.node import packages, pci
+from probes.node import kernel_setup, packages, pci
 from probes.node.calls import Stuck
 
 TYPE_CHECKING = False
@@ -76,7 +76,10 @@ OWN_KEYS = frozenset((
 ))  # fmt: skip
 OWN_ENDINGS = ("uuid", ".lv")
 """Options that differ from node to node by nature."""
-_SECRET = re.compile(r"pass|token|secret|key=|credential|://|@", re.IGNORECASE)
+_SECRET = re.compile(
+    r"pass|token|secret|key=|credential|://|@|^[^=]*(?:auth|chap|cookie|key|login|psk|pwd?\b|pw=|user)",
+    re.IGNORECASE,
+)
 
 
 def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
@@ -197,7 +200,7 @@ def _software(ctx: "Context") -> "Values":
 def words(cmdline: "str") -> "List[str]":
     """Words of a kernel command line that peers share, sorted; secrets and own ones left out."""
     kept = set()
-    for word in cmdline.split():
+    for word in kernel_setup.split(cmdline):
         key = word.partition("=")[0].lower()
         own = key in OWN_KEYS or key.endswith(OWN_ENDINGS)
         if not own and word.isprintable() and not _SECRET.search(word):

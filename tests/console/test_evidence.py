@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import multiprocessing
 import os
 import tarfile
 import time
@@ -141,3 +142,55 @@ def test_pieces_come_together() -> None:
     files.add(Blob(id="x", f="a", z=packed(b"one ")))
     files.add(Blob(id="x", f="a", z=packed(b"two"), end=True, note="exit status 1"))
     assert files.taken() == {"a": File(data=b"one two", note="exit status 1")}
+
+
+def test_an_end_without_end_has_a_short_note() -> None:
+    files = Files()
+    for number in range(5000):
+        files.add(Blob(id="x", f="a", z=packed(b""), end=True, note=f"note {number} " * 20))
+    assert len(files.taken()["a"].note) < 2000
+
+
+def _bundle(folder: Path, start: object) -> None:
+    start.wait()  # type: ignore[attr-defined]
+    for number in range(20):
+        evidence.write(engine(), "gpu1", {}, "", str(number), folder)
+
+
+def test_consoles_that_write_at_once_overwrite_nothing(tmp_path: Path) -> None:
+    context = multiprocessing.get_context("spawn")
+    start = context.Event()
+    writers = [context.Process(target=_bundle, args=(tmp_path, start)) for _ in range(3)]
+    for writer in writers:
+        writer.start()
+    start.set()
+    for writer in writers:
+        writer.join(60)
+        assert writer.exitcode == 0
+    assert len(list(tmp_path.glob("*.tar.gz"))) == 60
+    assert not list(tmp_path.glob(f".*{evidence.PART}"))
+
+
+def test_what_a_killed_console_left_goes_with_the_old(tmp_path: Path) -> None:
+    old, new = (tmp_path / f".gpu{n}-20260101T000000Z.tar.gz{evidence.PART}" for n in (1, 2))
+    for part in (old, new):
+        part.write_bytes(b"half")
+    os.utime(old, (time.time() - 2 * evidence.PART_S,) * 2)
+    evidence.retain(tmp_path)
+    assert [path.exists() for path in (old, new)] == [False, True]
+
+
+def test_what_cannot_be_removed_is_left(tmp_path: Path) -> None:
+    """A folder of that name, or a link to nowhere: no reason to lose the bundle just taken."""
+    (tmp_path / "gpu1-20200101T000000Z.tar.gz").mkdir()
+    (tmp_path / "gpu2-20200101T000000Z.tar.gz").symlink_to("nowhere")
+    assert evidence.retain(tmp_path, time.time() + 100 * 86400) == [
+        tmp_path / "gpu2-20200101T000000Z.tar.gz"
+    ]
+
+
+@pytest.mark.parametrize("why", ["\udcff", "a\nb", "\u202e", "x" * 10_000, "\"'"])
+def test_any_reason_is_kept(tmp_path: Path, why: str) -> None:
+    kept = evidence.write(engine(), "gpu1", {}, "", why, tmp_path)
+    found = json.loads(read(kept.path)["manifest.json"])["why"]
+    assert found == why.replace("\udcff", "?")

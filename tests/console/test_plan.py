@@ -23,7 +23,7 @@ from inventory.node import Inventory, Node
 from inventory.run import LocalRun
 from inventory.scheduler import STATES, Allocation, Job, Plan, Step
 from inventory.slurm import Slurm
-from probes.event import Finding, Severity
+from probes.event import Finding, Sample, Severity
 from probes.rules import load_rules
 
 State = dict[str, Allocation]
@@ -260,8 +260,14 @@ def pool(*out: Allocation) -> Fleet:
         ([ours("n11", 60), *(allocation(f"n{n}", "unknown") for n in range(2, 6))], True),
     ],
     ids=[
-        "none", "one more", "a third within the hour", "long ago", "somebody else's",
-        "a clock that is ahead", "a scheduler that does not tell when", "unknown is not healthy",
+        "none",
+        "one more",
+        "a third within the hour",
+        "long ago",
+        "somebody else's",
+        "a clock that is ahead",
+        "a scheduler that does not tell when",
+        "unknown is not healthy",
     ],
 )
 def test_drains_of_the_last_hour_count_whoever_did_them(out: list[Allocation], asks: bool) -> None:
@@ -335,3 +341,18 @@ def test_the_plan_tells_when_a_job_ends_and_what_was_found() -> None:
     plan = act.plan("drain", ["n1"], "why", made, SLURM)
     assert any("1 of 4 nodes of job 7 (mara)" in w and "at the latest" in w for w in plan.warnings)
     assert "n1: critical: GPU3: Xid 79" in plan.warnings
+
+
+def test_the_plan_says_when_one_gpu_takes_the_others_along() -> None:
+    made = fleet({"n1": in_partition("n1")})
+    for index, pci in enumerate(("0000:1b:00.0", "0000:43:00.0", "0000:52:00.0")):
+        for probe in ("gpu", "inventory"):
+            made.apply(Sample(node="n1", probe=probe, device=pci, at=1.0, values={"index": index}))
+    made.findings["n1"] = [
+        Finding(rule="remap.failure", severity=Severity.CRITICAL, node="n1", device="0000:43:00.0",
+                say="GPU1: row remap failed")
+    ]  # fmt: skip
+    plan = act.plan("drain", ["n1"], "why", made, SLURM)
+    (told,) = [text for text in plan.warnings if "only GPU1 is at fault" in text]
+    assert "2 GPUs go with it" in told
+    assert "whole nodes" in told

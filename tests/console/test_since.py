@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import os
+import tarfile
 import time
 from pathlib import Path
 
@@ -138,3 +141,110 @@ def test_a_slow_node_wants_a_passing_test(
 def test_other_reasons_want_none(tmp_path: Path) -> None:
     made = slow("gpuconsole: Xid 79 on GPU3")
     assert since.retest(made.fleet.nodes["gpu1"], tmp_path / "none") == []
+
+
+def hostile(path: Path, made: object) -> None:
+    """A tar.gz with one odd thing in it, in place of the bundle."""
+    with tarfile.open(path, "w:gz", compresslevel=1) as tar:
+        assert callable(made)
+        made(tar)
+
+
+def added(tar: tarfile.TarFile, name: str, data: bytes = b"", **more: object) -> None:
+    info = tarfile.TarInfo(name)
+    info.size = len(data)
+    for key, value in more.items():
+        setattr(info, key, value)
+    tar.addfile(info, io.BytesIO(data))
+
+
+class Zeros(io.RawIOBase):
+    """Endless."""
+
+    def read(self, size: int = -1) -> bytes:
+        return b"\0" * size
+
+
+def bomb(tar: tarfile.TarFile) -> None:
+    info = tarfile.TarInfo("x/padding")
+    info.size = 1 << 28
+    tar.addfile(info, Zeros())
+
+
+MANIFEST = b'{"schema":1,"node":"gpu1","at":%s,"by":{"user":"u"},"why":"","verdict":"ok",' \
+    b'"answered":true,"note":"","files":[]}'
+FACTS = b'{"samples":[],"kernel":[],"status":null}'
+
+
+def whole(at: bytes, findings: bytes = b"[]") -> object:
+    def made(tar: tarfile.TarFile) -> None:
+        added(tar, "x/manifest.json", MANIFEST % at)
+        added(tar, "x/facts.json", FACTS)
+        added(tar, "x/findings.json", findings)
+
+    return made
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        bomb,
+        lambda tar: added(tar, "/etc/manifest.json", b"{}"),
+        lambda tar: added(tar, "x/manifest.json", type=tarfile.SYMTYPE, linkname="/etc/shadow"),
+        lambda tar: added(tar, "x/manifest.json", type=tarfile.LNKTYPE, linkname="x/facts.json"),
+        lambda tar: added(tar, "x/manifest.json", b"[" * 1_000_000),
+        lambda tar: added(tar, "x/manifest.json", b'"\xff\xfe"'),
+        lambda tar: added(tar, "x/manifest.json", b"[1, 2]"),
+        whole(b"1e300"),
+        whole(b"-1e18"),
+        whole(b"1", b"[1]"),
+    ],
+    ids=["bomb", "absolute", "link", "hard link", "deep", "no text", "a list", "far", "early",
+         "findings"],
+)  # fmt: skip
+def test_hostile_bundles_are_only_unreadable(drained: Path, made: object) -> None:
+    path = since.newest("gpu1", drained)
+    assert path is not None
+    hostile(path, made)
+    said = told(engine("b1", "111"), drained)
+    assert "cannot be read" in said or "evidence of" in said
+
+
+def test_every_flipped_byte_is_survived(drained: Path) -> None:
+    path = since.newest("gpu1", drained)
+    assert path is not None
+    raw = path.read_bytes()
+    for at in range(0, len(raw), 3):
+        path.write_bytes(raw[:at] + bytes([raw[at] ^ 0x55]) + raw[at + 1 :])
+        assert told(engine("b1", "111"), drained)
+
+
+def test_a_pipe_or_a_folder_in_its_place(drained: Path) -> None:
+    path = since.newest("gpu1", drained)
+    assert path is not None
+    path.unlink()
+    os.mkfifo(path)
+    assert "cannot be read" in told(engine("b1", "111"), drained)
+    path.unlink()
+    path.mkdir()
+    assert "cannot be read" in told(engine("b1", "111"), drained)
+
+
+def test_a_bundle_of_another_node_is_not_taken_for_its_own(drained: Path) -> None:
+    """Names that differ in odd characters only lead to one file name."""
+    path = since.newest("gpu1", drained)
+    assert path is not None
+    path.rename(path.with_name(path.name.replace("gpu1", "gpu_1")))
+    made = Engine(Inventory(nodes=(Node(name="gpu/1"),), source="test"), Settings(), schedulers={})
+    (said,) = since.notes(made.fleet.nodes["gpu/1"], time.time(), drained)
+    assert "is of gpu1" in said
+
+
+def test_words_of_a_bundle_drive_no_terminal(drained: Path) -> None:
+    made = engine("b1", "111")
+    made.fleet.findings["gpu1"] = [
+        Finding(rule="xid.79", severity=Severity.CRITICAL, node="gpu1", say="\x1b[2J\u202egone",
+                action=Action.DRAIN)
+    ]  # fmt: skip
+    evidence.write(made, "gpu1", {}, "", "x", drained)
+    assert told(made, drained).isprintable()

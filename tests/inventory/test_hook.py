@@ -186,7 +186,7 @@ async def test_written_and_then_silent_says_both(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "state", ["head -c 3000 /dev/urandom", "printf 'n1\\0idle\\n'", "exec cat /dev/zero", "echo n1"]
+    "state", ["head -c 3000 /dev/urandom", "exec cat /dev/zero", "echo n1", "echo n1 '\u202eidle'"]
 )
 async def test_garbage_is_one_sentence(state: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run, "OUTPUT_BYTES", 1 << 20)

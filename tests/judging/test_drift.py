@@ -19,7 +19,7 @@ from probes.catalog import PROBES
 from probes.checks import containers, drift, modules, services, site
 from probes.drift import census, odd
 from probes.drift_facts import FACTS, of
-from probes.event import Finding, Severity, encoder
+from probes.event import Finding, Severity, encoder, worst
 from probes.expect import peers
 from probes.rule import Look
 from probes.rules import Rules, load_rules
@@ -99,6 +99,23 @@ def test_half_and_half_is_a_split_and_nobody_is_odd() -> None:
         "role compute is split over driver: 580.95.05 on gpu[001-008]; 570.124.06 on gpu[009-016]"
     )
     assert set(map(len, found.values())) == {0}
+
+
+@pytest.mark.parametrize(("old", "grade"), [(3, Severity.WARN), (4, Severity.OK)])
+def test_an_upgrade_that_is_half_way_accuses_nobody(old: int, grade: Severity) -> None:
+    nodes = role(9)
+    for one in nodes[9 - old :]:
+        one.change("inventory", "", driver_version="570.124.06")
+    assert worst([f.severity for f in told(nodes[-1], nodes)]) is grade
+    assert [f.rule for f in told(nodes[0], nodes)] == ([] if old == 3 else ["drift.split"])
+
+
+def test_missing_gpus_are_not_told_twice() -> None:
+    nodes = role()
+    nodes[3].inventory(SLOTS[:7])
+    found = findings(nodes[3], [one for one in nodes if one is not nodes[3]])
+    assert "gpu.count" in by_rule(found)
+    assert not [f for f in found if f.rule.startswith("drift.")]
 
 
 def test_two_nodes_have_no_majority() -> None:
@@ -356,8 +373,8 @@ def test_order_changes_nothing_and_the_odd_are_the_minority(
     after = census("a role", mixed)
     assert before.usual == after.usual
     strange = [f for f in facts if odd(f, before)]
-    most = max(map(kernels.count, set(kernels)))
-    majority = most * 2 > len(kernels)
+    most, *others = sorted(map(kernels.count, set(kernels)), reverse=True)
+    majority = most * 2 > len(kernels) and most >= 2 * max(others, default=0)
     assert len(strange) == (len(kernels) - most if majority else 0)
     assert bool(before.splits) == (not majority)
 

@@ -116,9 +116,10 @@ async def test_the_next_pod_of_that_name_is_another_one(
     answer = api.evict
 
     def moved(path: str, headers: Any, body: Any) -> Any:
-        if not [p for p in api.pods if p["spec"]["nodeName"] == "gpu3" and "web" in path]:
+        if not any(p["spec"]["nodeName"] == "gpu2" and "web" in p["metadata"]["name"]
+                   for p in api.pods):  # fmt: skip
             api.pods = [p for p in api.pods if p["metadata"]["name"] != "web-0"]
-            api.add(pod("web-0", "gpu3", owner="StatefulSet/web"))
+            api.add(pod("web-0", "gpu2", owner="StatefulSet/web"))
         return answer(path, headers, body)
 
     monkeypatch.setattr(api, "evict", moved)

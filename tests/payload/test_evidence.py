@@ -230,3 +230,18 @@ def test_an_agent_that_leaves_in_a_bug_report_leaves_no_folder(
         assert Path(report).exists()
     assert until(lambda: not alive(int(pid)))
     assert until(lambda: not Path(report).parent.exists())
+
+
+@pytest.mark.parametrize("round_", range(5))
+def test_an_agent_that_leaves_starts_nothing_more(
+    tools: Path, tmp_path: Path, round_: int
+) -> None:
+    """Its child is killed, so the job would go on to the next command, and that would stay."""
+    asked = tmp_path / "asked"
+    tool(tools, "dmesg", f"echo $$ >> {asked}; exec sleep 600")
+    tool(tools, "nvidia-smi", f"echo $$ >> {asked}; exec sleep 600")
+    (tmp_path / "root").mkdir()
+    with agent(None, tools, tmp_path / "root") as node:
+        node.order(op="run", id="e1", what="evidence", args={})
+        assert until(lambda: asked.exists() and asked.read_text().endswith("\n"))
+    assert until(lambda: not any(alive(int(pid)) for pid in asked.read_text().split()))

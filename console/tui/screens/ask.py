@@ -46,7 +46,7 @@ class Ask(ModalScreen[bool]):
     @on(Lines.Resized)
     def _draw(self) -> None:
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
-        sheet.show(self._lines(max(1, sheet.size.width)))
+        sheet.show(self._lines(max(1, sheet.scrollable_size.width)))
         hint.show([self._hint()])
 
     def _lines(self, width: int) -> list[Line]:

@@ -240,7 +240,7 @@ class Confirm(ModalScreen[bool]):
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
         if not sheet.size.width:
             return
-        sheet.show(self._lines(sheet.size.width))
+        sheet.show(self._lines(sheet.scrollable_size.width))
         hint.show([self._hint()])
 
     def on_descendant_focus(self, event: events.DescendantFocus) -> None:

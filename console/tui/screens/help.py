@@ -126,7 +126,7 @@ class Help(ModalScreen[None]):
     def _draw(self) -> None:
         app: ConsoleApp = self.app  # type: ignore[assignment]
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
-        width = max(1, sheet.size.width)
+        width = max(1, sheet.scrollable_size.width)
         sheet.show(help_lines(self.about, app.look.glyphs, width, read_only=app.engine.read_only))
         hint.show(
             [(Cell("esc", "key"), Cell(" back  "), Cell("j k space", "key"), Cell(" scroll"))]

@@ -75,7 +75,7 @@ class NodeScreen(ActingScreen):
         keys.show([line])
 
     def _draw(self, widget: Sheet, now: float) -> None:
-        app, width = self.console_app, widget.size.width
+        app, width = self.console_app, widget.scrollable_size.width
         if not width:
             return
         self.sheet = node_sheet(

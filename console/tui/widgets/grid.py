@@ -80,7 +80,7 @@ class Grid(ScrollView, can_focus=True):
     def show(self, order: list[str]) -> None:
         """Take a new order, keep the cursor on its node, repaint what changed."""
         before, in_sight = self.cursor, self._in_sight()
-        if self.size.width != self._width:
+        if self.scrollable_size.width != self._width:
             # A scrollbar that came or went changes the width without a Resize.
             self.recolumn()
         self._keep_cursor(order)
@@ -117,10 +117,15 @@ class Grid(ScrollView, can_focus=True):
 
     def recolumn(self) -> None:
         """Choose columns again (other width, wide mode, longer names) and repaint everything."""
-        self._width = self.size.width
+        self._width = self.scrollable_size.width
         self._columns = self._columns_for(self._width)
         self._drawn.clear()
         self.refresh()
+
+    def watch_show_vertical_scrollbar(self) -> None:
+        """A scrollbar takes a cell of every line."""
+        if self._width:
+            self.recolumn()
 
     def on_resize(self, event: events.Resize) -> None:
         """Columns depend on the width."""

@@ -1,0 +1,105 @@
+"""Automatic drains never exceed the policy's caps, also while others drain at the same time."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from console import act, headless_auto, policy
+from console.engine import Engine
+from console.policy import Automatic
+from console.settings import Settings
+from inventory.hook import HookScheduler
+from inventory.node import Hook, Inventory, Node
+from inventory.run import LocalRun
+from inventory.scheduler import STATES, Allocation
+from probes.event import Action, Finding, NodeState, NodeStatus, Severity
+
+NAMES = [f"n{number}" for number in range(1, 21)]
+
+
+def engine(*, names: list[str], hook: Hook | None = None) -> Engine:
+    nodes = tuple(Node(name=name, scheduler="hook") for name in names)
+    found = {} if hook is None else {"hook": HookScheduler(LocalRun(), hook, names)}
+    return Engine(Inventory(nodes=nodes, source="test"), Settings(), schedulers=found)
+
+
+allocations = st.builds(
+    Allocation,
+    node=st.just(""),
+    at=st.just(0.0),
+    scheduler=st.just("hook"),
+    state=st.sampled_from(STATES),
+    reason=st.sampled_from(["", "gpuconsole: xid 79", "bad DIMM"]),
+    reason_at=st.none() | st.floats(-7200, 7200).map(lambda ago: time.time() + ago),
+)
+
+
+@given(
+    st.lists(allocations, min_size=1, max_size=20),
+    st.integers(1, 10),
+    st.floats(0.0, 0.5, exclude_min=True),
+)
+def test_room_and_recent_drains_stay_within_both_caps(
+    told: list[Allocation], most: int, share: float
+) -> None:
+    made = engine(names=NAMES[: len(told)])
+    for name, one in zip(NAMES, told, strict=False):
+        made.feed(Allocation(**{f: getattr(one, f) for f in one.__struct_fields__} | {"node": name}))
+    out = [a for a in told if a.state in act.OUT_OF_WORK and a.reason.startswith("gpuconsole:")]
+    recent = sum(a.reason_at is None or time.time() - a.reason_at < 3600 for a in out)
+    in_work = sum(a.state not in (*act.OUT_OF_WORK, "unknown") for a in told)
+    room = headless_auto._room(made, Automatic(max_nodes=most, max_share=share))
+    assert room >= 0
+    if room:
+        assert recent + room <= most
+        assert recent + room <= share * (in_work + recent)
+
+
+@pytest.fixture
+def crowded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Engine:
+    """Twenty nodes; with the first drain of ours another console drains n20 too."""
+    monkeypatch.setattr(policy, "SITE_FILE", tmp_path / "none.yaml")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    state = (
+        'for n; do if [ -s "$0/$n" ]; then echo "$n drained $(cat "$0/$n")"; '
+        'else echo "$n idle"; fi; done'
+    )
+    drain = 'echo "$2" > "$0/$1"; echo "gpuconsole: theirs" > "$0/n20"'
+    hook = Hook(
+        state=("/bin/sh", "-c", state, str(tmp_path), "{nodes}"),
+        drain=("/bin/sh", "-c", drain, str(tmp_path), "{node}", "{reason}"),
+        resume=("/bin/true", "{node}"),
+    )
+    made = engine(names=NAMES, hook=hook)
+    for name in NAMES:
+        made.feed(NodeStatus(node=name, at=1.0, state=NodeState.UNREACHABLE))
+    return made
+
+
+async def test_room_is_looked_at_before_each_drain(crowded: Engine, tmp_path: Path) -> None:
+    await crowded.read_schedulers()
+    for name in ("n1", "n2"):
+        crowded.fleet.findings[name] = [
+            Finding(rule="gpu.lost", severity=Severity.CRITICAL, node=name, say="lost", hard=True,
+                    action=Action.DRAIN)
+        ]  # fmt: skip
+    limits = Automatic(max_nodes=2, max_share=0.5)
+    did = await headless_auto.drain_sick(crowded, limits, dry_run=False)
+    assert did.drained == ["n1"]
+    assert "no room left" in did.refused["n2"]
+    assert not (tmp_path / "n2").exists()
+
+
+async def test_a_hook_that_never_tells_when_fills_the_cap_once(
+    crowded: Engine, tmp_path: Path
+) -> None:
+    """Run after run cron would otherwise take the whole pool, two nodes at a time."""
+    (tmp_path / "n18").write_text("gpuconsole: auto: lost")
+    (tmp_path / "n19").write_text("gpuconsole: auto: lost")
+    await crowded.read_schedulers()
+    assert headless_auto._room(crowded, Automatic(max_nodes=2, max_share=0.5)) == 0
