@@ -111,9 +111,17 @@ def rates(before: Sample, after: Sample) -> Rates | None:
         else:
             deltas[name] = float(now)
             reset.append(name)
+    if not any(deltas.values()):
+        deltas = _standing_still(tuple(deltas))
     return Rates(
         elapsed_s=elapsed_s, deltas=deltas, reset=frozenset(reset), saturated=frozenset(saturated)
     )
+
+
+@functools.lru_cache(maxsize=256)
+def _standing_still(names: tuple[str, ...]) -> dict[str, float]:
+    """One object for all devices whose counters stand still, which most error counters do."""
+    return dict.fromkeys(names, 0.0)
 
 
 SLOW = frozenset({

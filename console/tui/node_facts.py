@@ -56,7 +56,7 @@ def _told(probe: str, name: str, value: Scalar) -> str:
         return f"{name} {'yes' if value else 'no'}"
     if isinstance(value, str):
         return f"{name} {value}"
-    if unit == "B":
+    if unit == "B" and value >= 0:
         return f"{name.removesuffix('_bytes')} {units.size(value)}"
     if unit == "B/s":
         return f"{name.removesuffix('_bytes_per_s')} {units.size(value)}/s"

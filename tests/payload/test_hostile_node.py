@@ -71,7 +71,7 @@ def test_loops_and_folders_in_place_of_files(each_machine: Machine) -> None:
 
 
 def process(root: Path, pid: int, title: bytes) -> None:
-    sysfs.process(root, pid, name="x", command=("x",))
+    sysfs.process(root, pid, ("x",))
     (root / f"proc/{pid}/cmdline").write_bytes(title)
     (root / f"proc/{pid}/environ").write_bytes(f"PASSWORD={SECRET}\0".encode())
 
@@ -116,10 +116,10 @@ def test_a_crowd_and_huge_files(each_machine: Machine) -> None:
     """5,000 processes, 500 of them asleep in the kernel, 300 mounts, sparse files of gigabytes."""
     root = each_machine.root
     for pid in range(20_000, 25_000):
-        sysfs.process(root, pid, name="x", command=("x",), state="D" if pid < 20_500 else "S")
+        sysfs.process(root, pid, ("x",), state="D" if pid < 20_500 else "S")
     with open(root / "proc/1/mountinfo", "a") as table:
-        for number in range(300):
-            table.write(f"{900 + number} 1 0:{900 + number} / /data/{number} rw - nfs4 s:/x rw\n")
+        line = "{0} 1 0:{0} / /data/{0} rw - nfs4 s:/x rw\n"
+        table.writelines(line.format(number) for number in range(900, 1200))
     for name in ("var/log/wtmp", "etc/ld.so.cache", "etc/containerd/config.toml",
                  "var/lib/rpm/rpmdb.sqlite"):  # fmt: skip
         (root / name).parent.mkdir(parents=True, exist_ok=True)

@@ -35,6 +35,7 @@ SlurmdPidFile={root}/run/%n.pid
 SlurmctldLogFile={root}/log/slurmctld.log
 SlurmdLogFile={root}/log/%n.log
 ProctrackType=proctrack/linuxproc
+RebootProgram=/bin/true
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
 AccountingStorageType=accounting_storage/none

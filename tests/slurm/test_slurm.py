@@ -302,3 +302,57 @@ async def test_source_names_nodes_gpus_and_roles(cluster: SlurmLab, run: LocalRu
     assert [node.name for node in grouped.nodes] == ["n1", "n2"]
     with pytest.raises(UsageError, match=r"no partition 'smal'.*did you mean small\?"):
         await resolve("slurm:smal", run=run)
+
+
+class Killer(LocalRun):
+    """Ends the controller just before a write, or just after it."""
+
+    def __init__(self, cluster: SlurmLab, *, after: bool) -> None:
+        super().__init__({"SLURM_CONF": str(cluster.conf), "PATH": PATH})
+        self.cluster = cluster
+        self.after = after
+
+    async def __call__(self, argv: Sequence[str], timeout_s: float = 10.0) -> Completed:
+        writes = "update" in argv and "slurmctld" in self.cluster.daemons
+        if writes and not self.after:
+            self.cluster.stop("slurmctld")
+        done = await super().__call__(argv, timeout_s)
+        if writes and self.after:
+            self.cluster.stop("slurmctld")
+        return done
+
+
+async def test_controller_killed_before_the_write(cluster: SlurmLab) -> None:
+    told = await steps(Slurm(Killer(cluster, after=False)).drain(["n1", "n2"], "x"))
+    for name in ("n1", "n2"):
+        assert (last(told, name).phase, last(told, name).ok) == ("failed", False)
+        assert "slurmctld does not answer" in last(told, name).detail
+    cluster.start_controller()
+    wait_until(lambda: cluster.words()["n1"].startswith("idle"), "the controller's memory")
+    assert {cluster.words()[name].rstrip("*") for name in ("n1", "n2")} == {"idle"}
+
+
+async def test_controller_killed_after_the_write(cluster: SlurmLab, slurm: Slurm) -> None:
+    """Written, but not seen: no success is claimed, and a second drain finds ours and ends."""
+    told = await steps(Slurm(Killer(cluster, after=True)).drain(["n1"], "x"))
+    assert (last(told, "n1").phase, last(told, "n1").ok) == ("failed", False)
+    assert "cannot be read again" in last(told, "n1").detail
+    cluster.start_controller()
+    again = await steps(slurm.drain(["n1"], "x"))
+    assert last(again, "n1").ok
+    assert (await one(slurm, "n1")).ours
+
+
+async def test_a_node_that_waits_for_its_reboot(cluster: SlurmLab, slurm: Slurm) -> None:
+    """Its jobs go on, so it is not idle to us; the reboot is told in Slurm's words."""
+    job = cluster.submit("n3")
+    cluster.ok("scontrol", "reboot", "ASAP", "nextstate=RESUME", "reason=kernel", "n3")
+    try:
+        seen = await one(slurm, "n3")
+        assert "REBOOT" in seen.raw
+        assert seen.busy
+        assert [j.id for j in seen.jobs] == [job]
+        told = await steps(slurm.drain(["n3"], "x"))
+        assert last(told, "n3").phase == "refused", "somebody else has decided about this node"
+    finally:
+        cluster.call("scontrol", "cancel_reboot", "n3")
