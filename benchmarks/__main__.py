@@ -59,7 +59,7 @@ def startup(quick: bool) -> list[Figure]:
 
 
 def agent(quick: bool) -> list[Figure]:
-    """The agent on a node with 8 simulated GPUs at default intervals."""
+    """The agent on a node with 8 simulated GPUs and 9 RDMA adapters at default intervals."""
     told = run("agent_cost", "--seconds", "30" if quick else "120")
     mine = told[sys.executable]
     how = "/proc of the agent process; the simulated library's own CPU is in it"
@@ -67,6 +67,9 @@ def agent(quick: bool) -> list[Figure]:
         figure("agent CPU, 8 GPUs", [mine["simulated_8_gpus"]["cpu_percent"]], "%", how, 0.3),
         figure("agent RSS, 8 GPUs", [mine["simulated_8_gpus"]["rss_mb"]], "MB", how, 30),
         figure("agent start to hello", [mine["start_to_hello_ms"]], "ms", "loader to first frame"),
+        figure("  CPU of it", [mine["start_to_hello_cpu_ms"]], "ms", "all threads, schedstat"),
+        figure("agent, bytes a minute", [mine["simulated_8_gpus"]["bytes_per_min"]], "B", how),
+        figure("agent, payload", [told["payload_bytes"]], "B", "compressed, what stdin carries"),
     ]
 
 
@@ -86,8 +89,9 @@ def judging(quick: bool) -> list[Figure]:
     """After SSH, per node."""
     told = run("judging", "--runs", "5" if quick else "15")
     names = {
-        "fast": "taking in a fast tick (gpu, host)", "slow": "taking in all slow probes once",
-        "judge": "judging one node", "compare": "peer comparison",
+        "fast": "taking in a fast tick (gpu, gpm, host)", "slow": "taking in all slow probes once",
+        "judge": "judging one node after it", "judge_all": "judging one node after those",
+        "peers": "counting the role", "compare": "peer comparison",
     }  # fmt: skip
     how = "process_time per node, frames of a recorded agent with 8 GPUs; no SSH"
     return [figure(f"{name}, per node", told[key], "us", how) for key, name in names.items()]

@@ -3,9 +3,15 @@
     python -m benchmarks.judging [--nodes 100] [--runs 9]
 
 Frames are those of a recorded agent (8 GPUs with 18 links each, 8 ports). Prints JSON: lists of
-microseconds per node, one per run. fast: a tick of gpu and host; slow: one answer of each slow
-probe; decode: the JSON of a fast tick alone; judge: one node; compare: one node of a fleet's
-comparison.
+microseconds per node, one per run.
+
+fast        a tick of gpu, gpm and host
+judge       the node after it, with nothing else new
+slow        one answer of each slow and rare probe
+judge_all   the node after all of them
+decode      the JSON of a fast tick alone
+peers       counting the role after that
+compare     one node of a fleet's comparison
 """
 
 from __future__ import annotations
@@ -23,6 +29,7 @@ from benchmarks import straggler_speed
 from benchmarks.tape import MARKER, Frame, Tape, record
 from console.fleet import Fleet
 from inventory.node import Inventory, Node
+from probes.checks import peers
 from probes.rules import load_rules
 from probes.straggler import compare
 from probes.talk import Talk
@@ -76,11 +83,13 @@ def run(nodes: int, runs: int) -> dict[str, list[float]]:
         fast, slow = bench.lines(tape.fast, step), bench.lines(tape.slow, step)
         work: dict[str, Callable[[], object]] = {
             "fast": lambda said=fast: bench.hear(said),  # type: ignore[misc]
+            "judge": bench.fleet.tick,
             "slow": lambda said=slow: bench.hear(said),  # type: ignore[misc]
             "decode": lambda said=fast: [  # type: ignore[misc]
                 read_frame(line[len(MARK) :]) for lines in said for line in lines
             ],
-            "judge": bench.fleet.tick,
+            "judge_all": bench.fleet.tick,
+            "peers": lambda: peers(bench.fleet.nodes.values()),
             "compare": lambda: list(compare(busy, rules, straggler_speed.NOW)),
         }
         for kind, do in work.items():

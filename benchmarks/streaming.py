@@ -4,7 +4,7 @@
 
 A child runs the real Engine, SshTransport, Session and Fleet against `streaming_nodes`. Windows
 with and without judging alternate in one run. A node-sample is what one node says in one second:
-gpu (8 devices) and host, and its share of the slow probes.
+the fast probes (gpu and gpm of 8 devices, host), and its share of the slow and rare ones.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     python -m benchmarks.streaming_nodes TAPE KEY.pub HOSTKEY
 
-Prints its port. Every session gets the frames of one node with 8 GPUs: gpu and host each second,
+Prints its port. Every session gets the frames of one node with 8 GPUs: the fast probes each second,
 the slow probes each 30 s, the rare ones each 300 s, nodes spread evenly over all of these times.
 """
 
@@ -20,13 +20,14 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.tape import FAST, Frame, Tape
+from probes.catalog import PROBES
 from probes.ssh import asyncssh
 
 BATCHES = 20
 """Per second: nodes do not answer in one moment."""
 SLOW_TICKS = 30
 RARE_TICKS = 300
-RARE = ("inventory",)
+RARE = frozenset(name for name, probe in PROBES.items() if probe.interval == "rare")
 BACKLOG = 1000
 MSG_IGNORE = 2
 """SSH_MSG_IGNORE of RFC 4253."""

@@ -11,11 +11,12 @@ from msgspec import Struct
 
 from console.demo.cluster import DemoCluster
 from probes.bundle import AgentConfig, payload, remote_command
+from probes.catalog import PROBES
 from probes.transport import Exit, connections
 
 MARKER = "0123456789abcdef01234567"
 RECORD_S = 8.0
-FAST = ("gpu", "host")
+FAST = tuple(name for name, probe in PROBES.items() if probe.interval == "fast")
 """Probes at the fast interval; everything else is slow or rare."""
 _T = re.compile(rb'"t":[0-9.]+')
 

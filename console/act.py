@@ -235,7 +235,9 @@ async def _gathered(plan: Plan, gather: Gather, bundles: dict[str, str]) -> Asyn
     except OSError as error:
         for name in plan.nodes:
             if name not in bundles:
-                text = f"not kept: {error.strerror or error}"
+                text = "not kept: " + ": ".join(
+                    filter(None, (error.filename, error.strerror or str(error)))
+                )
                 yield Step(node=name, at=time.time(), phase="evidence", ok=False, detail=text)
 
 

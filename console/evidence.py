@@ -217,8 +217,8 @@ def write(
     parts = {name: File(data=data) for name, data in ours.items()}
     parts |= {f"node/{name}": file for name, file in sorted(files.items())}
     manifest = Manifest(
-        schema=1, node=name, at=time.time(), by=who(), why=_utf8(why), verdict=engine.fleet.verdict(name),
-        answered=bool(files) and not note, note=note,
+        schema=1, node=name, at=time.time(), by=who(), why=_utf8(why),
+        verdict=engine.fleet.verdict(name), answered=bool(files) and not note, note=note,
         files=[
             Item(
                 name=part, size_bytes=len(file.data), note=file.note,

@@ -6,8 +6,8 @@ its resume. Reading a bundle of ours costs 10 ms; one that cannot be read is sai
 
 from __future__ import annotations
 
-import re
 import errno
+import re
 import tarfile
 import time
 import zlib

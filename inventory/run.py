@@ -86,10 +86,8 @@ def _not_started(argv: Sequence[str], error: OSError) -> Completed:
     return Completed(argv=tuple(argv), rc=-1, stdout="", stderr=text, missing=missing)
 
 
-async def _printed(
-    proc: asyncio.subprocess.Process, stream: asyncio.StreamReader | None
-) -> bytes:
-    """All of it; of a program that prints too much a bit more than OUTPUT_BYTES, and it is ended."""
+async def _printed(proc: asyncio.subprocess.Process, stream: asyncio.StreamReader | None) -> bytes:
+    """All of it; a program that prints more than OUTPUT_BYTES is ended, and a bit more is left."""
     assert stream is not None
     data = bytearray()
     while part := await stream.read(1 << 18):
@@ -107,4 +105,11 @@ async def _kill(proc: asyncio.subprocess.Process) -> None:
     # A client in uninterruptible sleep (hung munge socket) does not die: do not wait for it.
     with contextlib.suppress(TimeoutError):
         async with asyncio.timeout(1.0):
+            # A pipe that is not read to its end is never closed.
+            await asyncio.gather(_emptied(proc.stdout), _emptied(proc.stderr))
             await proc.wait()
+
+
+async def _emptied(stream: asyncio.StreamReader | None) -> None:
+    while stream is not None and await stream.read(1 << 18):
+        continue

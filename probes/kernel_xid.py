@@ -119,6 +119,8 @@ def _remap(code: int, said: str) -> str | None:
         return "already_pending"
     if code == 63:
         return "page_retired" if "age" in said and "etire" in said else "pending"
+    if "remap a reserved row" in said:
+        return "reserved_row"
     if re.search(r"All reserved rows|table is full|reserved row|exhausted", said):
         return "spare_rows_exhausted"
     return "failed"

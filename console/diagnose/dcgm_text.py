@@ -73,6 +73,8 @@ def _table(lines: Sequence[str]) -> list[Result]:
         inner = re.match(r"(?:->\s*)(\d{1,3})$", name)
         gpu = inner[1] if inner is not None else gpu
         word = _word(said)
+        if inner is not None:  # the GPU's line of a health report; what failed stands below it
+            continue
         if word:
             gpus = _gpus(said) or ((int(gpu),) if gpu and "->" in name else ())
             results.append(Result(section, name.lstrip("-> "), word, gpus, line.strip(), ""))

@@ -36,7 +36,7 @@ _ERROR = re.compile(
 )
 _BUDGET = re.compile(r"[Dd]isruption budget (\S+) needs (\d+)")
 _CANNOT = re.compile(
-    r"cannot delete ([^:]*?)(?:\(use (\S+) to override\))?: ([^\],]+(?:, [^\],]+)*)"
+    r"cannot delete ([^:]*?)(?:\(use (\S+) to override\))?: ([^\],]+(?:, (?!cannot delete)[^\],]+)*)"
 )
 _TIMEOUT = re.compile(r"global timeout reached|timed out waiting|drain did not complete within")
 _LEFT = re.compile(r"error when waiting for pod[s]? \"?(?P<pod>[^\"\s]+)\"?")
@@ -81,10 +81,13 @@ class Drain(Struct):
                 one["pdb"], one["needs"] = budget[1], int(budget[2][:9])
         if "cannot delete" in line and len(self.refused) < 50:
             for match in _CANNOT.finditer(line):
-                self.refused.append((match[1].strip(), match[2] or "", match[3], line.strip()))
+                told = (match[1].strip(), match[2] or "", match[3].strip())
+                if all(told != known[:3] for known in self.refused):
+                    self.refused.append((*told, line.strip()))
         if _TIMEOUT.search(line) and not self.timeout:
             self.timeout = line.strip()
-        if (match := _LEFT.search(line)) and len(self.left) < 100:
+        match = _LEFT.search(line)
+        if match and len(self.left) < 100 and match["pod"] not in self.left:
             self.left.append(match["pod"])
 
     def full(self, pod: str) -> str:
@@ -158,7 +161,7 @@ def _say(drain: Drain) -> str:
     if drain.timeout:
         return f"Drain of {nodes} ended at its time limit; it is cordoned, pods are left."
     if drain.nodes and all(word in ("drained", "evicted") for word in drain.nodes.values()):
-        return f"{nodes}: drained, {len(drain.gone)} pods evicted."
+        return f"{nodes}: drained, {len(drain.gone)} pod{'' if len(drain.gone) == 1 else 's'} evicted."
     if drain.nodes and all(word == "uncordoned" for word in drain.nodes.values()):
         return f"{nodes}: takes pods again."
     left = len(drain.namespaces) - len(drain.gone)

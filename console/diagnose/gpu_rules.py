@@ -91,6 +91,19 @@ NONE = Rule(
     others="GCM, gpud, AzHC: GPU count",
     example="No devices were found",
 )
+CONTAINER = Rule(
+    id="paper.container_devices",
+    title="A container lost its GPUs",
+    severity=Severity.WARN,
+    reads="'Failed to initialize NVML: Unknown Error' of a command inside a container",
+    cause="systemd reloaded its units and took the device files out of the container's cgroup",
+    action=Action.FIX_CONFIG,
+    next_step="nvidia-smi on the host itself; if that is well, start the container anew and use "
+    "cgroup driver systemd with CDI, or --device for each /dev/nvidia*",
+    source="field case: NVIDIA/nvidia-container-toolkit issue 48",
+    others="-",
+    example="$ docker exec train nvidia-smi: Failed to initialize NVML: Unknown Error",
+)
 NO_TOOL = Rule(
     id="paper.no_nvidia_smi",
     title="nvidia-smi is not there, so nothing was measured",
@@ -103,7 +116,7 @@ NO_TOOL = Rule(
     others="-",
     example="bash: nvidia-smi: command not found",
 )
-RULES = (READING, HISTORY, DRAIN_RESET, REPAIR, FABRIC_HEALTH, MEMORY_HELD, NONE, NO_TOOL)
+RULES = (READING, HISTORY, DRAIN_RESET, REPAIR, FABRIC_HEALTH, MEMORY_HELD, NONE, CONTAINER, NO_TOOL)
 BROKEN_CELLS = 3
 """Errors in place of readings from which a card is dying."""
 HELD_SHARE = 0.05

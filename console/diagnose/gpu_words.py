@@ -95,11 +95,11 @@ def _rest(fine: Sequence[Card]) -> str:
 
 def _all_well(cards: Sequence[Card]) -> str:
     if not cards:
-        return "no GPU in it"
+        return "no GPU that could be read in it"
     names = {card.name for card in cards if card.name}
     product = f" ({names.pop()})" if len(names) == 1 else ""
     if not any(card.values for card in cards):
-        return f"{len(cards)} GPUs listed{product}; a list of names shows no health"
+        return f"{len(cards)} GPU{'s' * (len(cards) != 1)} listed{product}; a list of names shows no health"
     return f"{len(cards)} GPU{'s' if len(cards) != 1 else ''}{product}: nothing wrong in this paste"
 
 

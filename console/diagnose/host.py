@@ -72,8 +72,10 @@ def read(text: Text) -> Report:
     evidence = {**disks.lines, **parts.lines}
     for finding in node.judge():
         line = evidence.get(finding.device, "")
-        report.findings.append(_told(finding, [line] if line else _lines(finding, bus, processes)))
-    report.measured = bool(report.facts)
+        told = _told(finding, [line] if line else _lines(finding, bus, processes))
+        report.findings.append(_on_paper(told))
+    _manager_version(lines, node, report)
+    report.measured = bool(report.facts or report.findings)
     report.drain = drain_advice(report.findings)
     report.say = _say(report, processes)
     return report
@@ -193,10 +195,48 @@ def _parts(found: Parts, node: Offline, report: Report) -> None:
         part = line.partition("|")[0].strip()
         report.add(BMC, f"{part} is critical", line, node=name, device=part, label=part)
     if found.events:
-        report.add(BMC, f"{len(found.events)} grave events in the BMC's log: "
-                   f"{found.events[-1].split('|')[-1].strip() or found.events[-1]}",
+        number = len(found.events)
+        report.add(BMC, f"{number} grave event{'s' * (number != 1)} in the BMC's log: "
+                   f"{_event(found.events[-1])}",
                    *found.events[-6:], node=name, value=len(found.events))  # fmt: skip
     report.facts |= host_parts.dimm_facts(found)
+
+
+def _event(line: str) -> str:
+    """What an entry of the BMC's log says, without its number, date and time."""
+    cells = [cell.strip() for cell in line.split("|")]
+    return ", ".join(filter(None, cells[3:])) or line
+
+
+NEEDED = ("fabricmanager", "slurmd", "kubelet", "munge")
+"""Services whose failure takes the node, or all jobs that use several GPUs, out of work."""
+_FABRIC_VERSION = re.compile(
+    r"fabric manager .{0,60}version (?P<manager>\d[\d.]{2,20}\d) don't match with driver version "
+    r"(?P<driver>\d[\d.]{2,20}\d)"
+)
+
+
+def _on_paper(finding: Finding) -> Finding:
+    """A failed service that the node cannot do without; the live console asks what runs there."""
+    if finding.rule != "service.failed" or finding.device not in NEEDED:
+        return finding
+    step = finding.next_step
+    if finding.device == "fabricmanager":
+        step = "journalctl -u nvidia-fabricmanager: its version must be the driver's; on a node "
+        step += "without NVSwitch it has nothing to do and may be disabled"
+    return structs.replace(finding, severity=Severity.WARN, next_step=step)
+
+
+def _manager_version(lines: Sequence[str], node: Offline, report: Report) -> None:
+    """Fabric manager's own word for why it does not run."""
+    for line in lines[:5000]:
+        if match := _FABRIC_VERSION.search(line):
+            report.facts["fabricmanager_version"] = match["manager"]
+            report.facts["driver"] = match["driver"]
+            report.add(host_rules.MANAGER, f"Fabric Manager is of version {match['manager']}, the "
+                       f"driver of {match['driver']}: CUDA fails with error 802", line.strip(),
+                       node=node.facts.node.name)  # fmt: skip
+            return
 
 
 def _say(report: Report, processes: Processes) -> str:
@@ -212,6 +252,8 @@ def _say(report: Report, processes: Processes) -> str:
     if top and report.verdict.rank > Severity.INFO.rank:
         where = f"{top[0].node}: " if top[0].node else ""
         return where + "; ".join(f.say for f in top[:4])
+    if top:
+        return "; ".join(f"{f.say} (info)" for f in top[:4])
     if not report.facts:
         return "nothing that this reader knows how to judge"
     return "nothing out of order in what is shown"

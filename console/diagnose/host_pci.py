@@ -14,7 +14,10 @@ _DEVICE = re.compile(
 )
 _REV = re.compile(r"\(rev (?P<rev>[0-9a-f]{2})\)")
 _SHORT = re.compile(r"^(?:[0-9a-f]{4}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]\s", re.IGNORECASE)
-_GPU_CLASS = re.compile(r"3D controller|VGA compatible|Display controller|Processing accelerat")
+_GPU_CLASS = re.compile(
+    r"3D controller|VGA compatible|Display controller|Processing accelerat|^03(?:00|02|80)$|^1200$"
+)
+"""In words, or as `lspci -n` prints classes."""
 _HEADER = re.compile(r"Unknown header type 7f")
 _LINK = re.compile(r"Lnk(?P<what>Cap|Sta):.*?Speed (?P<speed>[\d.]+)GT/s(?P<down>[^,]*), "
                    r"Width x(?P<width>\d+)"
@@ -74,7 +77,7 @@ def read(lines: list[str]) -> Bus:
 def _card(device: re.Match[str], line: str) -> Card | None:
     name = device["name"]
     if not re.search(
-        r"NVIDIA|Advanced Micro Devices.*(?:Instinct|MI\d)|\[10de", name, re.IGNORECASE
+        r"NVIDIA|Advanced Micro Devices.*(?:Instinct|MI\d)|\[10de|^10de:", name, re.IGNORECASE
     ):
         return None
     rev = _REV.search(line)
@@ -84,7 +87,9 @@ def _card(device: re.Match[str], line: str) -> Card | None:
 
 def _sort(bus: Bus, device: re.Match[str], card: Card) -> None:
     """A switch has the class of a bridge, whatever its name says of H100."""
-    if "switch" in card.name.lower() or device["class"].strip().startswith("Bridge"):
+    if "switch" in card.name.lower() or device["class"].strip().startswith(
+        ("Bridge", "0680")
+    ):
         bus.switches.append(card)
     elif _GPU_CLASS.search(device["class"]):
         bus.gpus.append(card)

@@ -91,4 +91,18 @@ NARROW = Rule(
     others="GCM, OCI, SCK: an error",
     example="LnkCap: Speed 32GT/s, Width x16; LnkSta: Speed 32GT/s, Width x8",
 )
-RULES = (BLOCKED, STALE, SMART, SECTORS, HOT, BMC, NARROW)
+MANAGER = Rule(
+    id="host_text.fabric_manager",
+    title="Fabric Manager and driver have different versions",
+    severity=Severity.CRITICAL,
+    reads="Fabric Manager's line about driver versions",
+    cause="one of the two was upgraded without the other",
+    action=Action.DRAIN,
+    next_step="install nvidia-fabricmanager of the driver's version, restart it; else reboot",
+    source="message of Fabric Manager; CUDA fails with error 802 without it",
+    others="-",
+    example="fabric manager NVIDIA GPU driver interface version 535.183.01 don't match with driver "
+    "version 535.161.08",
+)
+RULES = (
+    MANAGER, BLOCKED, STALE, SMART, SECTORS, HOT, BMC, NARROW)

@@ -61,17 +61,29 @@ _LABELS = (
 
 def sniff(head: str) -> int:
     """Only where every line could be a host list, and some have brackets or commas."""
-    lines = [line.strip() for line in head.splitlines() if line.strip()]
+    lines = [_plain(line) for line in head.splitlines() if line.strip()]
     if _YAML.search(head) and not head.lstrip().startswith(("{", "[")):
         return 75
-    kept = [line for line in lines if not line.startswith("#")]
+    kept = [line for line in lines if line]
     if not kept or kept[0][:1] in "[{<" or not all(map(_could_be, kept[:-1])):
         return 0
     if len(head) < 60_000 and not _could_be(kept[-1]):
         return 0
-    shaped = [line for line in kept if re.search(r"\[|\]|\w,[A-Za-z]|^,[A-Za-z]", line)]
+    shaped = [line for line in kept if re.search(r"\[|\]|\w,[A-Za-z]|^,[A-Za-z]|\d,(?:,|$)", line)]
     named = [line for line in kept if re.search(r"[A-Za-z]", line)]
+    if len(kept) > 1 and len(head) < 60_000 and all(map(_NUMBERED.fullmatch, kept)):
+        return 45
     return 58 if len(shaped) * 2 >= len(kept) and len(named) == len(kept) else 0
+
+
+_NUMBERED = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,62}\d(?:\.[\w.-]{1,200})?")
+"""A name as nodes have them: letters, then a number; one a line they are a list of hosts."""
+_SLOTS = re.compile(r"(?:\s+(?:slots|max[-_]slots|cpu)=\d{1,6})+$")
+
+
+def _plain(line: str) -> str:
+    """Without a comment behind it, and without what a hostfile of MPI adds."""
+    return _SLOTS.sub("", re.sub(r"(?:^|\s)#.*$", "", line).strip())
 
 
 def _could_be(line: str) -> bool:
@@ -88,10 +100,10 @@ def read(text: Text) -> Report:
     counts: list[int] = []
     rejected: list[dict[str, Any]] = []
     for line in lines[:LINES]:
-        if line.text.lstrip().startswith("#"):
+        if not (plain := _plain(line.text)):
             continue
         try:
-            hosts = expand(_VARIABLE.sub("", line.text.strip()).strip("\"'"))
+            hosts = expand(_VARIABLE.sub("", plain).strip("\"'"))
         except UsageError as error:
             rejected.append(_rejected(line, error, report))
         else:
@@ -128,7 +140,8 @@ def _say(counts: list[int], rejected: list[dict[str, Any]]) -> str:
     if counts:
         *before, last = map(str, counts[:20])
         shown = f"{', '.join(before)} and {last}" if before else last
-        parts.append(f"expanded: {shown} hosts, order kept")
+        plural = "" if counts == [1] else "s"
+        parts.append(f"expanded: {shown} host{plural}, order kept")
     return ("; ".join(parts) or "no host list in it") + "."
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -39,7 +40,9 @@ def judge(ports: Sequence[Port], node: str, *, complete: bool = True) -> list[Fi
     down = _down(ports)
     grades = {port.name: grade(port, ports, complete) for port in down}
     findings = [_regraded(f, grades.get(f.device), ports) for f in findings]
-    return findings + list(_slower(ports, node))
+    slower = list(_slower(ports, node))
+    told = {f.device for f in slower}
+    return findings + slower + [f for f in _narrow(ports, node) if f.device not in told]
 
 
 def _slower(ports: Sequence[Port], node: str) -> Iterator[Finding]:
@@ -63,6 +66,28 @@ def _slower(ports: Sequence[Port], node: str) -> Iterator[Finding]:
             f"{port.name}: rate {port.rate}", *port.lines[:2], node=node, device=port.name,
             label=port.device, value=rate, severity=None if port.hca else Severity.WARN,
         )  # fmt: skip
+
+
+_WIDTH = re.compile(r"\((?P<width>\d{1,2})X (?P<speed>[A-Z]{3,4}\d*)\)")
+
+
+def _narrow(ports: Sequence[Port], node: str) -> Iterator[Finding]:
+    """A port with fewer lanes than a sibling of the same speed: a half cable, or a split port."""
+    like = [p for p in ports if p.active and p.layer == "InfiniBand" and not p.extra.get("is_vf")]
+    lanes = [(port, match) for port in like if (match := _WIDTH.search(port.rate))]
+    for port, match in lanes:
+        widest = max(int(m["width"]) for p, m in lanes
+                     if m["speed"] == match["speed"] and p.hca == port.hca)  # fmt: skip
+        if int(match["width"]) < widest:
+            yield found(
+                live("ib.rate"), f"{port.device} has {match['width']} lanes, siblings of the same "
+                f"speed {widest} ({port.rate})", f"{port.name}: rate {port.rate}",
+                *port.lines[:2], node=node, device=port.name, label=port.device,
+                severity=Severity.WARN, action=Action.WATCH,
+                cause="a half-width or damaged cable, or a split switch port",
+                next_step="see whether the site splits its ports; else reseat or exchange the "
+                "cable after running jobs",
+            )  # fmt: skip
 
 
 def _down(ports: Iterable[Port]) -> list[Port]:

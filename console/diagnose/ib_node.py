@@ -72,7 +72,8 @@ class IbNode:
         bare = [port for port in self.ports if not port.state and port.netdev_up is False]
         if bare:
             self.unknown.append(
-                f"whether {', '.join(p.device for p in bare[:8])} have a link: ibdev2netdev tells "
+                f"whether {', '.join(p.device for p in bare[:8])} ha"
+                f"{'s' if len(bare) == 1 else 've'} a link: ibdev2netdev tells "
                 "of the network interface only; ibstat shows the port's state"
             )
 
@@ -161,10 +162,22 @@ class IbNode:
         if roce:
             said.append(f"{len(roce)} Ethernet port{'s' if len(roce) > 1 else ''} up")
         if not said and self.ports:
-            said.append(f"the state of {len(self.ports)} ports is not shown, only their interfaces")
+            said.append(_interfaces(self.ports))
         if not said and self.counted.readings:
-            said.append(f"no error counter above zero in {len(self.counted.readings)} readings")
+            number = len(self.counted.readings)
+            said.append(f"no error counter above zero in {number} reading{'s' * (number != 1)}")
         return "; ".join(said) or "no port in it"
+
+
+def _interfaces(ports: Sequence[Port]) -> str:
+    """Of ibdev2netdev alone."""
+    up = [p for p in ports if p.netdev_up]
+    down = [f"{p.device} ({p.netdev})" for p in ports if p.netdev_up is False]
+    said = [f"{len(up)} interface{'s' * (len(up) != 1)} up"] if up else []
+    if down:
+        shown = ", ".join(down[:8]) + (" ..." if len(down) > 8 else "")
+        said.append(f"{shown} down, which concerns the network interface, not the InfiniBand link")
+    return "; ".join(said) or f"the state of {len(ports)} ports is not shown"
 
 
 def _shared(down: list[Finding], ports: Sequence[Port]) -> str:

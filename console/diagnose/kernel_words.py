@@ -111,7 +111,7 @@ def say(log: Log, timelines: dict[str, Timeline], findings: list[Finding]) -> st
     grave = [f for f in findings if f.severity.rank >= Severity.WARN.rank]
     parts = _told(grave or findings, several=len(log.hosts) > 1)
     if grave:
-        parts += _besides(findings)
+        parts += _besides(findings, several=len(log.hosts) > 1)
     events = [event for line in timelines.values() for event in line.events]
     travels = programs(events, timelines)
     if travels.get("same_process_everywhere") and len(log.hosts) > 1 and not grave:
@@ -142,9 +142,10 @@ BESIDES = ("kernel_log.mlx5", "kernel_log.nic", "storage.nfs", "storage.lustre",
 """Information that belongs into the sentence beside a fault: what is not to be blamed, or over."""
 
 
-def _besides(findings: list[Finding]) -> list[str]:
+def _besides(findings: list[Finding], *, several: bool) -> list[str]:
     infos = [f for f in findings if f.severity is Severity.INFO and f.rule in BESIDES]
-    return [f"{f.say} (info)" for f in infos[:SAID]]
+    return [f"{f.node}: {f.say} (info)" if several and f.node else f"{f.say} (info)"
+            for f in infos[:SAID]]  # fmt: skip
 
 
 def _asides(timelines: dict[str, Timeline], events: list[KernelEvent]) -> list[str]:

@@ -103,6 +103,20 @@ POD = Rule(
     others="-",
     example="train-0 0/1 CrashLoopBackOff",
 )
+RUNTIME = Rule(
+    id="k8s.runtime",
+    title="The container runtime cannot give a container its GPUs",
+    severity=Severity.WARN,
+    reads="nvidia-container-cli errors in events and of docker",
+    cause="driver and library differ, the driver is not loaded, or the toolkit is not set up",
+    action=Action.FIX_CONFIG,
+    next_step="nvidia-smi on that node itself; then nvidia-ctk runtime configure and a restart of "
+    "the container runtime",
+    source="messages of the NVIDIA container toolkit; our rule",
+    others="-",
+    example="nvidia-container-cli: initialization error: nvml error: driver/library version "
+    "mismatch",
+)
 ADMISSION = Rule(
     id="k8s.admission",
     title="A node refused a pod for its GPUs",
@@ -190,6 +204,6 @@ DRAIN_TIMEOUT = Rule(
     others="-",
     example="global timeout reached: 1m0s",
 )
-NODE_RULES = (GPUS, NOT_READY, PRESSURE, CORDONED, OVER, BARE, GPU_POD, POD, ADMISSION, PENDING,
+NODE_RULES = (GPUS, NOT_READY, PRESSURE, CORDONED, OVER, BARE, GPU_POD, POD, ADMISSION, RUNTIME, PENDING,
               BUDGET, API)  # fmt: skip
 DRAIN_RULES = (BLOCKED, REFUSED, DRAIN_TIMEOUT)

@@ -15,6 +15,14 @@ PODS = re.compile(r"^[ \t]*(?:NAMESPACE +)?NAME +READY +STATUS +RESTARTS +AGE", 
 DESCRIBED = re.compile(r"^Name: +\S+\s*$(?s:.{0,20000}?)^(?:Taints|Conditions|Allocatable|Node): *",
                        re.MULTILINE)  # fmt: skip
 SCHEDULING = re.compile(r"(\d+/\d+ nodes are available: .*)")
+EVENTS = re.compile(r"^[ \t]*(?:NAMESPACE +)?LAST SEEN +TYPE +REASON +OBJECT", re.MULTILINE)
+BUDGETS = re.compile(r"^[ \t]*(?:NAMESPACE +)?NAME +MIN AVAILABLE +MAX UNAVAILABLE", re.MULTILINE)
+RUNTIME = re.compile(r"(nvidia-container-cli: .{1,160}|could not select device driver .{1,120})")
+UNHEALTHY = re.compile(
+    r"XidCriticalError: Xid=(?P<xid>\d{1,4}) on Device=(?P<gpu>[\w-]{4,60})"
+    r"|'(?P<resource>(?:nvidia|amd)\.com/\S{1,40})' device marked unhealthy: (?P<marked>[\w-]{4,60})"
+)
+"""Lines of the device plugin's log."""
 ALLOCATE = re.compile(r"Allocate failed.*?(?:nvidia|amd)\.com/\S+.*", re.IGNORECASE)
 
 
@@ -57,6 +65,8 @@ class Tables(Struct):
     pods: list[PodRow] = field(default_factory=list)
     scheduling: list[str] = field(default_factory=list)
     allocate: list[str] = field(default_factory=list)
+    budgets: list[dict[str, str]] = field(default_factory=list)
+    """Rows of `kubectl get pdb` by the names of their columns."""
 
 
 def read(lines: list[str]) -> Tables:
@@ -69,8 +79,8 @@ def read(lines: list[str]) -> Tables:
             _keep(found.scheduling, scheduling[1])
         if allocate := ALLOCATE.search(line):
             _keep(found.allocate, allocate[0])
-        if NODES.match(line) or PODS.match(line):
-            columns = line.split()
+        if NODES.match(line) or PODS.match(line) or BUDGETS.match(line):
+            columns = _TWO_WORDS.sub(r"\1_\2", line).split()
             described.close()
         elif not line.strip():
             columns = []
@@ -79,6 +89,10 @@ def read(lines: list[str]) -> Tables:
         else:
             described.feed(line)
     return found
+
+
+_TWO_WORDS = re.compile(r"\b(NOMINATED|READINESS|MIN|MAX) (NODE|GATES|AVAILABLE|UNAVAILABLE)\b")
+"""Names of columns that hold a blank."""
 
 
 def _keep(kept: list[str], text: str) -> None:
@@ -92,6 +106,9 @@ def _row(line: str, columns: list[str], found: Tables) -> None:
     if len(cells) < 4:
         return
     told = dict(zip(columns, cells, strict=False))
+    if "ALLOWED" in told:
+        found.budgets.append(told)
+        return
     if "ROLES" in told:
         words = told.get("STATUS", "").split(",")
         ready = {"Ready": "True", "NotReady": "False"}.get(words[0], "Unknown")

@@ -7,7 +7,7 @@ from typing import Any
 
 from console.diagnose import kube_tables
 from console.diagnose.kube_objects import at, dicts, kind, name, quantity, text
-from console.diagnose.kube_rules import ADMISSION, BUDGET, GPU_POD, PENDING, POD
+from console.diagnose.kube_rules import ADMISSION, BUDGET, GPU_POD, GPUS, PENDING, POD, RUNTIME
 from console.diagnose.kube_tables import PodRow
 from console.diagnose.report import Report
 from probes.event import Severity
@@ -83,6 +83,38 @@ def scheduling(told_by: list[str], report: Report) -> None:
             "no node fits its selectors or tolerations")  # fmt: skip
         report.add(PENDING, f"pods wait: {what}", told, severity=grade)
         report.facts.setdefault("pending", []).append(told)
+
+
+def budget_rows(rows: list[dict[str, str]], report: Report) -> None:
+    """Budgets as `kubectl get pdb` lists them."""
+    for row in rows[:200]:
+        namespace, budget = row.get("NAMESPACE", ""), row.get("NAME", "")
+        allowed = quantity(row.get("ALLOWED"))
+        known = {"namespace": namespace, "disruptions_allowed": allowed}
+        report.facts.setdefault("budgets", {})[budget] = known
+        if allowed == 0:
+            full = f"{namespace}/{budget}" if namespace else budget
+            report.add(BUDGET, f"budget {full} allows 0 disruptions", " ".join(row.values()))
+
+
+def plugin(lines: list[str], report: Report) -> None:
+    """What a runtime could not give a container, and GPUs that the device plugin took away."""
+    seen: set[str] = set()
+    for line in lines[:5000]:
+        if runtime := kube_tables.RUNTIME.search(line):
+            said = runtime[1].strip()
+            if said not in seen:
+                seen.add(said)
+                report.add(RUNTIME, f"no GPU for a container: {said}", line.strip()[:300])
+        if marked := kube_tables.UNHEALTHY.search(line):
+            gpu = marked["gpu"] or marked["marked"]
+            if gpu in seen:
+                continue
+            seen.add(gpu)
+            why = f" after Xid {marked['xid']}" if marked["xid"] else ""
+            report.facts.setdefault("unhealthy", []).append(gpu)
+            report.add(GPUS, f"the device plugin marked {gpu} unhealthy{why}", line.strip()[:300],
+                       device=gpu)  # fmt: skip
 
 
 def budgets(found: list[dict[str, Any]], report: Report) -> None:

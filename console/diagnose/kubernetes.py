@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Any
 
@@ -47,7 +48,7 @@ _YAML = re.compile(r"^kind: (?:List|Node|Pod|PodDisruptionBudget)\s*$", re.MULTI
 ERROR = re.compile(
     r"^(?:error: You must be logged in|Error from server|Unable to connect to the server|"
     r"The connection to the server|error: (?:context|the server|no configuration)|"
-    r"E\d{4} .*memcache\.go).*",
+    r'error: \w+ "[^"]+" is forbidden|E\d{4} .*memcache\.go).*',
     re.MULTILINE,
 )
 _GPU_TAINT = re.compile(r"^(?:nvidia\.com/gpu|amd\.com/gpu|sku|gpu)[=:]")
@@ -64,6 +65,10 @@ def sniff(head: str) -> int:
         return 90
     if kube_tables.DESCRIBED.search(head):
         return 85
+    if kube_tables.EVENTS.search(head) or kube_tables.BUDGETS.search(head):
+        return 91
+    if kube_tables.UNHEALTHY.search(head) or kube_tables.RUNTIME.search(head):
+        return 88
     if kube_tables.SCHEDULING.search(head) or kube_tables.ALLOCATE.search(head):
         return 70
     return 66 if ERROR.search(head) else 0
@@ -90,20 +95,28 @@ def read(source: Text) -> Report:
         kube_workloads.judge(one, report)
     kube_workloads.scheduling(tables.scheduling + kube_workloads.messages(pods), report)
     kube_workloads.budgets(found, report)
+    kube_workloads.budget_rows(tables.budgets, report)
+    kube_workloads.plugin(lines if not found else [], report)
     for line in tables.allocate + [text(p, "status", "message") for p in pods]:
         if kube_tables.ALLOCATE.search(line):
             report.add(ADMISSION, line[:200], line)
     _errors(lines, report)
-    if (
-        found
-        and any('"items": [' in line for line in lines[:50])
-        and not any(
-            isinstance(value, dict) and "items" in str(list(value)[:20]) for value in values
-        )
-    ):
+    if found and _cut(source.whole()):
         report.unknown.append("the end of the list: the document is cut short")
     _close(report, nodes, len(pods) + len(tables.pods))
     return report
+
+
+def _cut(whole: str) -> bool:
+    """Whether the document that the text begins with has no end."""
+    start = whole.lstrip("\ufeff \n\r\t")
+    if start[:1] not in ("{", "["):
+        return False
+    try:
+        json.JSONDecoder(strict=False).raw_decode(start)
+    except (ValueError, RecursionError):
+        return True
+    return False
 
 
 def _nodes(found: list[dict[str, Any]], values: list[Any]) -> dict[str, NodeRow]:
@@ -154,7 +167,7 @@ def _node(row: NodeRow, report: Report) -> None:
         report.add(NOT_READY, word, row.line, node=row.name)
     for type_, told in row.conditions:
         if type_ == "NetworkUnavailable" or not told.startswith("KubeletHasNo"):
-            report.add(PRESSURE, f"{type_}: {told}"[:300], f"{type_} True {told}", node=row.name)
+            report.add(PRESSURE, f"reports {type_}: {told}"[:300], f"{type_} True {told}", node=row.name)
     _offers(row, report)
     strange = [t for t in row.taints if not _GPU_TAINT.match(t) and "PreferNo" not in t]
     if row.cordoned or any("unschedulable" in taint for taint in strange):
@@ -232,6 +245,10 @@ def _errors(lines: list[str], report: Report) -> None:
             return
 
 
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _close(report: Report, nodes: dict[str, NodeRow], pods: int) -> None:
     """The sentence, the advice, and what only the node itself can tell."""
     if not report.facts.get("gpus"):
@@ -249,7 +266,7 @@ def _close(report: Report, nodes: dict[str, NodeRow], pods: int) -> None:
         bare = [f.say for f in report.findings if f.rule == BARE.id and serious][:2]
         report.say = "; ".join(dict.fromkeys([*shown, *bare]))
     elif nodes or pods:
-        report.say = f"{len(nodes)} nodes and {pods} pods, nothing out of order"
+        report.say = f"{_many(len(nodes), 'node')} and {_many(pods, 'pod')}, nothing out of order"
     else:
         report.measured = report.facts != {}
         report.say = "no node and no pod in it" if not report.facts else "nothing out of order"

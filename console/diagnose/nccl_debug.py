@@ -91,7 +91,7 @@ def judge(log: Log, report: Report, *, nvlink: bool | None = None) -> None:
     _ports(log, report)
     told = [f for f in log.failures.values() if f[0] is not nccl_trouble.KNOWN[-1]]
     for known, hosts, lines, count in told or log.failures.values():
-        where = f" on {fold(hosts)}" if hosts else ""
+        where = f" on {fold(hosts)}" if len(hosts) > 1 else ""
         more = {"cause": known.cause, "next_step": known.next_step}
         report.add(known.rule, f"{known.say}{where}", *lines,
                    node=hosts[0] if len(hosts) == 1 else "", value=count, **more)  # fmt: skip

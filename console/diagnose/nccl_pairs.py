@@ -170,6 +170,12 @@ def _wrong(matrix: Matrix, report: Report) -> None:
 
 
 def _say(matrix: Matrix, middle: float, report: Report) -> str:
+    if matrix.wrong:
+        bad = [pair for pair, number in matrix.wrong.items() if number]
+        shared = set.intersection(*(set(pair) for pair in bad)) if len(bad) > 1 else set()
+        whose = f"; {', '.join(sorted(shared))} is in all of them" if shared else ""
+        names = ", ".join("-".join(pair) for pair in sorted(bad)[:6])
+        return f"wrong data in {len(bad)} pair{'s' * (len(bad) != 1)}: {names}{whose}."
     guilty = [f for f in report.findings if f.rule == PAIR.id]
     missing = ", ".join("-".join(pair) for pair in matrix.missing[:3])
     rest = f" Not measured: {missing} (repeat; it accuses neither node)." if missing else ""

@@ -38,7 +38,9 @@ _HEAD = re.compile(
     r"Avg bus bandwidth|Using devices)|algbw +busbw",
     re.MULTILINE,
 )
-_TROUBLE = re.compile(r": Test (?:NCCL|CUDA) failure|\bpid \d+: Test failure|: Test timeout")
+_TROUBLE = re.compile(r": Test (?:NCCL|CUDA) failure|\bpid \d+: Test failure|: Test timeout"
+                      r"|_perf: error while loading shared libraries: lib"
+                      r"|not enough slots available in the system")
 
 
 def sniff(head: str) -> int:
@@ -196,7 +198,7 @@ def _unknowns(run: Run, report: Report) -> None:
     if len(run.names) > 1:
         report.unknown.append("mixed GPU products: the slower ones set the pace; no figure for it")
     elif product is None:
-        report.unknown.append(f"how much {name} should reach: not in hardware.yaml; compare nodes")
+        report.unknown.append(f"how much {name or 'this product'} should reach: not in hardware.yaml; compare nodes")
     elif len(run.hosts) > 1:
         report.unknown.append("what this fabric should reach over several nodes: compare with the "
                               "same test on other nodes, or with a run of pairs")  # fmt: skip

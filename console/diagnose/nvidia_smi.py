@@ -6,6 +6,7 @@ action, and both are one card by its PCI address.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 from console.diagnose import (
@@ -52,7 +53,11 @@ def sniff(head: str) -> int:
         return 75
     pairs = ("Remapping Failure Occurred", "GPU Recovery Action", "Remapped Rows", "ECC Errors",
              "Clocks Event Reasons", "Clocks Throttle Reasons", "Performance State")  # fmt: skip
-    return 70 if any(name in head for name in pairs) else 0
+    part = any(name in head for name in pairs) or _FABRIC.search(head)
+    return 70 if part else 0
+
+
+_FABRIC = re.compile(r"^\s+Fabric\s*\n\s+State\s+: \w", re.MULTILINE)
 
 
 def read(text: Text) -> Report:

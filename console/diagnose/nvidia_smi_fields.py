@@ -131,10 +131,40 @@ def card_of(block: Block) -> Card:
     _ecc(block, card)
     _remap(block, card)
     _breakage(block, card)
+    _health(block, card)
     rows = list(processes(block))
     if rows:
         card.shown["processes"] = rows[:100]
     return card
+
+
+_HEALTH = (
+    ("bandwidth", 0, {"degraded": 1, "full": 2, "false": 2, "true": 1}),
+    ("route_recovery_in_progress", 2, {"true": 1, "false": 2}),
+    ("route_unhealthy", 4, {"true": 1, "false": 2}),
+    ("access_timeout_recovery", 6, {"true": 1, "false": 2}),
+)
+"""Lines of the fabric's health, their place in NVML's mask, and the values (nvml.h, API 13)."""
+_CONFIGURATION = (
+    ("guid", 2), ("chassis", 3), ("partition", 4), ("insufficient", 5), ("nvlink", 5),
+    ("firmware", 6), ("location", 7), ("state", 8),
+)  # fmt: skip
+"""A word of "Incorrect Configuration" -> its number in the mask."""
+
+
+def _health(block: Block, card: Card) -> None:
+    """The fabric's health line by line, as NVML's mask would say it."""
+    mask = 0
+    for name, shift, values in _HEALTH:
+        cell = block.get("fabric", "health", name)
+        said = "" if cell is None else cell.text.strip().lower()
+        mask |= values.get(said, 0) << shift
+    cell = block.get("fabric", "health", "incorrect_configuration")
+    said = "" if cell is None else cell.text.strip().lower()
+    if said and not cells.absent(said) and said != "none":
+        mask |= next((number for word, number in _CONFIGURATION if word in said), 0) << 8
+    if mask:
+        card.put("nvlink.fabric_health", mask)
 
 
 def _first(block: Block, reading: Reading) -> Cell | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -33,11 +34,19 @@ LINE_CHARS = 500
 QUERY_CHARS = 8000
 
 
+_IN_CONTAINER = re.compile(
+    r"\b(?:docker|podman|nerdctl|kubectl|crictl|ctr|apptainer|singularity)\b.{0,200}?"
+    r"\b(?:exec|run|compose)\b"
+)
+"""A command that asks inside a container."""
+
+
 class SmiNode:
     """What one node's part of the text holds."""
 
     def __init__(self, part: Part, command: str) -> None:
         self.name = part.node
+        self.contained = _IN_CONTAINER.search(command) is not None
         self.cards = Cards()
         self.facts: dict[str, Any] = {}
         self.unknown: list[str] = []
@@ -212,6 +221,9 @@ class SmiNode:
                 live("driver.unusable"), trouble.say, trouble.line, severity=Severity.UNKNOWN,
                 next_step="run nvidia-smi on the host itself as root, outside of any container",
             )  # fmt: skip
+        elif trouble.code == 999 and self.contained:
+            self._add(gpu_rules.CONTAINER, "the container lost its GPUs; the host may be well",
+                      trouble.line)  # fmt: skip
         else:
             name = f" (NVML {trouble.code}, {known.name})" if known is not None else ""
             self._add(live("driver.unusable"), f"{trouble.say}{name}", trouble.line)
@@ -266,4 +278,4 @@ _WHOLE = ("driver.unusable", gpu_rules.NONE.id, gpu_rules.NO_TOOL.id)
 def _has_sections(lines: Sequence[str]) -> bool:
     heads = ("Remapped Rows", "ECC Errors", "GPU Recovery Action", "Clocks Event Reasons",
              "Clocks Throttle Reasons", "Retired Pages")  # fmt: skip
-    return any(line.strip().startswith(heads) for line in lines)
+    return any(line.strip().startswith(heads) or line.strip() == "Fabric" for line in lines)

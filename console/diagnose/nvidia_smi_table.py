@@ -89,6 +89,11 @@ def _begin(parts: Sequence[str], line: str) -> Card | None:
     if left is None or bus is None:
         return None
     card = Card(index=int(left["index"]), pci=bus["pci"], name=left["name"])
+    if (code := cells.broken(card.name)) is not None:
+        card.broken["name"], card.name = card.name, ""
+        if code in (15, 16):
+            card.put("gpu.nvml_rc", code, line.strip())
+            card.put("gpu.nvml_call", f"nvidia-smi ({card.broken['name']})")
     if "..." in card.name:
         card.shown["name_cut"], card.name = card.name, ""
     card.put("inventory.persistence_mode", cells.flag(left["persistence"]), line.strip())

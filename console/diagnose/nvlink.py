@@ -66,6 +66,7 @@ class _Node:
         self.name = name
         self.gpus = gpus
         self.unknown: list[str] = []
+        self.cut = _cut(gpus)
         self.cards = [self._card(gpu) for gpu in gpus]
         self.findings = [self._lone(finding) for finding in judge(self.cards, name)]
         self.findings += self._on_paper()
@@ -83,6 +84,9 @@ class _Node:
         if gpu.said and not gpu.inactive:
             self.unknown.append(f"{card.label}: state of its NVLinks ({gpu.said})")
         total = gpu.total
+        if gpu is self.cut:
+            self.unknown.append(f"{card.label}: links after {len(gpu.links) - 1}: the list is cut")
+            return card
         if gpu.said:
             card.lines["links"] = gpu.said
         if gpu.inactive:
@@ -185,12 +189,24 @@ class _Node:
             "over NVLink"
         )
 
+    def _details(self) -> str:
+        """Errors or partners without states."""
+        number = f"{len(self.gpus)} GPU{'s' if len(self.gpus) != 1 else ''}"
+        links = sum(len(gpu.links) for gpu in self.gpus)
+        if any(link.counts for gpu in self.gpus for link in gpu.links.values()):
+            none = "" if any(nvlink_text.errors(gpu) for gpu in self.gpus) else "no error on "
+            return f"{none}{links} links of {number}; whether they are up is not shown"
+        return f"{number}: link details without their states"
+
     def _well(self) -> str:
-        counts = Counter((gpu.active, gpu.total) for gpu in self.gpus if gpu.active is not None)
+        counts = Counter(
+            (gpu.active, gpu.total) for gpu in self.gpus
+            if gpu.active is not None and gpu is not self.cut
+        )  # fmt: skip
         if self.unknown and not counts:
             return "NVLink states are not readable here: " + self.unknown[0]
         if not counts:
-            return f"{len(self.gpus)} GPUs: link details without their states"
+            return self._details()
         if set(counts) and all(active == 0 for active, _ in counts):
             forms = {form_of(gpu.name) for gpu in self.gpus}
             if forms == {"PCIe"}:
@@ -204,6 +220,19 @@ class _Node:
             for (active, total), number in counts.most_common(4)
         )
         return f"NVLink: {shown}"
+
+
+def _cut(gpus: Sequence[Gpu]) -> Gpu | None:
+    """The last GPU where its list of links ends early: a paste that was cut.
+
+    Links that are down are listed as inactive; what is not listed at all was lost on the way.
+    """
+    if len(gpus) < 2 or not gpus[-1].states:
+        return None
+    last, totals = gpus[-1], [gpu.total or 0 for gpu in gpus[:-1]]
+    whole = all(link.up for link in last.links.values())
+    in_order = sorted(last.links) == list(range(len(last.links)))
+    return last if whole and in_order and len(last.links) < min(totals) else None
 
 
 def _worst(card: Card, gpu: Gpu, name: str) -> None:

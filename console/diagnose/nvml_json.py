@@ -6,6 +6,7 @@ of the bus list. Indices move when a card vanishes, and a dump with a `previous`
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -48,16 +49,20 @@ def sniff(head: str) -> int:
     """By its layout or by the names of NVML's functions as keys."""
     if '"nvml-dump/' in head:
         return 98
-    return 80 if '"nvmlDevice' in head and head.lstrip()[:1] in "{[" else 0
+    return 80 if ('"nvmlDevice' in head or '"nvmlInit' in head) and head.lstrip()[:1] in "{[" else 0
 
 
 def read(text: Text) -> Report:
     """The dumps in the text; the first one is the node."""
     dumps = [d for d in text.documents() if isinstance(d, dict)]
-    dump = next((d for d in dumps if "devices" in d or "nvmlDeviceGetCount_v2" in d), None)
+    dump = next((d for d in dumps if _is_dump(d)), None)
     if dump is None:
         return Report(kind=KIND, measured=False, say="no dump of NVML calls could be read in it")
     return _Dump(dump, text.host).report()
+
+
+def _is_dump(value: dict[str, Any]) -> bool:
+    return "devices" in value or any(str(name).startswith("nvml") for name in list(value)[:64])
 
 
 class _Dump:
@@ -112,7 +117,7 @@ class _Dump:
         findings = [self._fabric(f) for f in findings]
         findings.sort(key=lambda f: -f.severity.rank)
         report = Report(kind=KIND, findings=findings, facts=self._facts(missing, moves))
-        report.measured = bool(self.cards) or self.count is not None
+        report.measured = bool(self.cards) or self.count is not None or bool(findings)
         report.say = self._say(findings)
         report.drain = self._drain(findings)
         if any(not card.pci for card in self.lost):
@@ -160,7 +165,9 @@ class _Dump:
 
     def _driver(self) -> list[Finding]:
         """NVML itself does not start."""
-        for name in ("nvmlInit_v2", "nvmlInit", "nvmlDeviceGetCount_v2"):
+        for name in (
+            "nvmlInitWithFlags", "nvmlInit_v2", "nvmlInit", "nvmlDeviceGetCount_v2",
+        ):  # fmt: skip
             answer = Answer.of(self.dump.get(name))
             if answer.rc not in (0, None):
                 known = NVML_CODES.get(answer.rc)
@@ -186,7 +193,7 @@ class _Dump:
                 say=f"{finding.say}; normal in {mode} mode until a partition is activated",
                 next_step="none until a partition should be active",
             )  # fmt: skip
-        until = " until Fabric Manager runs" if "wait for" in finding.say else ""
+        until = " until Fabric Manager runs" if re.search(r"\bwaits? for", finding.say) else ""
         failed = f" (nvidia-fabricmanager is {state})" if state and state != "active" else ""
         return structs.replace(
             finding, say=finding.say + until + failed, evidence=evidence, action=Action.DRAIN

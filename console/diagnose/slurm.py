@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -39,8 +40,19 @@ ERROR = re.compile(
     r"(?:slurm_load_\w+ error|slurm_update error|(?:scontrol|sinfo|squeue|srun|sbatch): error|"
     r"Munge (?:encode|decode) failed|Unable to contact slurm controller).*"
 )
+_NODE_LOST = re.compile(
+    r"(?:srun|salloc|slurmstepd): error: .*?Node failure on (?P<hosts>[\w.,\[\]-]+)"
+)
+_FIELDS_ONLY = re.compile(
+    r"^[ \t]+(?:State=[A-Z][A-Z_*+~#!%$@^-]* .*(?:ThreadsPerCore|Weight|MCS_label)="
+    r"|Reason=.*\[\S+@\d{4}-\d\d-\d\dT[\d:]+\])",
+    re.MULTILINE,
+)
+"""What is left of scontrol's record behind a grep."""
+_ASKED = re.compile(r"\bscontrol\b.{0,40}\bshow\b.{0,20}?\bnodes?[ =]+(?P<node>[\w.-]+)")
 _JSON = re.compile(
-    r'"(?:slurmd_version|gres_used|slurmd_start_time|state_flags)"\s*:|"sinfo"\s*:\s*\['
+    r'"(?:slurmd_version|gres_used|slurmd_start_time|state_flags|reason_set_by_user'
+    r'|reason_changed_at|tres_used)"\s*:|"sinfo"\s*:\s*\[|"openapi/v0\.'
 )
 _READY_JOB = ("RUNNING", "COMPLETING", "R", "CG", "SUSPENDED", "S")
 
@@ -59,29 +71,63 @@ def sniff(head: str) -> int:
         return 82
     if slurm_paste.SQUEUE.search(head):
         return 80
+    if _FIELDS_ONLY.search(head):
+        return 78
     return 66 if ERROR.search(head) else 0
 
 
 def read(text: Text) -> Report:
     """Every node of every form in the text."""
-    lines = _indented([line for _, line in text])
+    lines = _indented(_with_name([line for _, line in text], text.command))
     values = text.documents() if any(line.lstrip().startswith("{") for line in lines[:200]) else []
     pasted = slurm_paste.read(lines, values)
-    pasted.errors = [match[0] for line in lines if (match := ERROR.search(line))][:20]
+    pasted.errors = [
+        match[0] for line in lines
+        if (match := ERROR.search(line)) and not _NODE_LOST.search(line) and _JOB_ENDS not in line
+    ][:20]  # fmt: skip
     report = Report(kind=KIND, facts=_facts(pasted))
     for name in sorted(pasted.nodes, key=natural_key):
         _node(pasted.nodes[name], pasted, report)
     _failed(pasted, report)
-    if not pasted.nodes and not pasted.jobs and not pasted.errors:
+    _lost(lines, report)
+    if not pasted.nodes and not pasted.jobs and not report.findings:
         report.measured = False
         report.say = "Slurm names no nodes here"
         return report
     _pending(pasted, report)
     report.say = _say(pasted, report)
-    automatic = any(f.rule == AUTOMATIC.id for f in report.findings)
+    automatic = any(f.rule == AUTOMATIC.id for f in report.findings) or any(
+        f.rule == REGISTRATION.id and pasted.nodes[f.node].state.drain for f in report.findings
+    )
     report.drain = f"{NO}: already drained" if automatic else NO
     report.unknown.append("the state of the GPUs: Slurm knows only whether it may start jobs")
     return report
+
+
+def _with_name(lines: list[str], command: str) -> list[str]:
+    """A record that a grep left without its name, with the one that the prompt's command asks."""
+    if any(line.startswith("NodeName=") for line in lines):
+        return lines
+    asked = _ASKED.search(command)
+    first = next((n for n, line in enumerate(lines) if _FIELDS_ONLY.match(line)), None)
+    if first is None:
+        return lines
+    name = asked["node"] if asked else "unnamed"
+    return [*lines[:first], f"NodeName={name} ", *lines[first:]]
+
+
+_JOB_ENDS = "DUE TO NODE FAILURE"
+
+
+def _lost(lines: list[str], report: Report) -> None:
+    """Nodes that a job lost while it ran, by what srun printed."""
+    for line in lines[:5000]:
+        match = _NODE_LOST.search(line)
+        for node in slurm_paste.hosts(match["hosts"])[:64] if match else ():
+            if all(f.node != node for f in report.findings):
+                report.facts.setdefault("node_failure", []).append(node)
+                report.add(LOST, "a job lost it while it ran (node failure)", line.strip(),
+                           node=node)  # fmt: skip
 
 
 def _indented(lines: list[str]) -> list[str]:
@@ -211,7 +257,7 @@ def _node(node: SlurmNode, pasted: Pasted, report: Report) -> None:
         report.add(FAILING, f"is marked failing{_because(node)}", *evidence, node=node.name)
     if state.drain and automatic is None:
         _drained(node, pasted, report, evidence)
-    if "REBOOT_ISSUED" in state.flags and not state.drain:
+    if "REBOOT_ISSUED" in state.flags and not state.drain and state.base != "DOWN":
         report.add(REBOOT, f"is rebooting{_because(node)}", *evidence, node=node.name)
 
 
@@ -282,6 +328,8 @@ def relate(report: Report, others: Sequence[Report]) -> None:
 
 
 def _say(pasted: Pasted, report: Report) -> str:
+    if not pasted.nodes and not pasted.jobs and report.facts.get("node_failure"):
+        return f"{fold(report.facts['node_failure'])}: lost by a running job (node failure)."
     if pasted.errors and not pasted.nodes:
         return f"{report.findings[0].say}; nothing is known about the nodes"
     if len(pasted.nodes) == 1:
@@ -298,8 +346,26 @@ def _say(pasted: Pasted, report: Report) -> str:
     off = [name for name, node in pasted.nodes.items() if node.state.off]
     if off:
         parts.append(f"off or starting by the scheduler's design: {fold(off)}")
-    count = f"{len(pasted.nodes)} nodes" if pasted.nodes else f"{len(pasted.jobs)} jobs"
+    if not pasted.nodes:
+        return "; ".join([_say_jobs(pasted), *parts]) + "."
+    count = f"{len(pasted.nodes)} nodes"
     return f"{count}: {'; '.join(parts)}." if parts else f"{count}, none out of work."
+
+
+_JOB_WORDS = {
+    "R": "running", "PD": "pending", "CG": "completing", "S": "suspended", "CF": "configuring",
+}  # fmt: skip
+
+
+def _say_jobs(pasted: Pasted) -> str:
+    """A queue, and the nodes that it waits for."""
+    counts = Counter(_JOB_WORDS.get(job.state, job.state.lower()) for job in pasted.jobs)
+    said = ", ".join(f"{number} {word}" for word, number in counts.most_common(6))
+    out = {match[1] for job in pasted.jobs
+           if (match := re.search(r"UnavailableNodes:(\S+?)\)?$", job.reason))}  # fmt: skip
+    waits = f"; nodes that jobs wait for are out: {', '.join(sorted(out)[:6])}" if out else ""
+    plural = "" if len(pasted.jobs) == 1 else "s"
+    return f"{len(pasted.jobs)} job{plural}: {said}{waits}"
 
 
 def _serious(report: Report) -> list[Any]:
@@ -311,7 +377,7 @@ def _say_one(node: SlurmNode, pasted: Pasted, report: Report) -> str:
     warning = ""
     if node.state.drain and (node.state.works or pasted.jobs):
         warning = (
-            " Do not reboot it until they end; add your finding to the reason, do not replace it."
+            " Do not reboot it until its jobs end; add your finding to the reason, do not replace it."
         )
     elif node.state.drain and not node.reason.startswith(MARKER):
         warning = " It is not ours to resume."

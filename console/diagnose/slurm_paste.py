@@ -151,7 +151,7 @@ def _sinfo(line: str, found: Pasted) -> Iterator[SlurmNode]:
     if len(cells) < 6 or not cells[3].isdigit():
         return
     found.defaults[cells[0].rstrip("*")] = cells[0].endswith("*")
-    for name in _hosts(cells[5]):
+    for name in hosts(cells[5]):
         partitions = (cells[0].rstrip("*"),)
         yield SlurmNode(name=name, state=parse_state(cells[4]), partitions=partitions)
 
@@ -163,7 +163,7 @@ def _sinfo_nodes(line: str, found: Pasted) -> Iterator[SlurmNode]:
         return
     found.defaults[cells[2].rstrip("*")] = cells[2].endswith("*")
     reason = clean(cells[10]) if len(cells) > 10 and cells[10].strip() != "none" else ""
-    for name in _hosts(cells[0]):
+    for name in hosts(cells[0]):
         partitions = (cells[2].rstrip("*"),)
         yield SlurmNode(
             name=name, state=parse_state(cells[3]), partitions=partitions, reason=reason
@@ -182,7 +182,7 @@ def _reasons(line: str, found: Pasted) -> Iterator[SlurmNode]:
         return
     # `sinfo -R` lists nodes that are out of work; which way it does not say.
     state = parse_state(match["state"] or "drain")
-    for name in _hosts(match["hosts"]):
+    for name in hosts(match["hosts"]):
         if name not in found.nodes:
             yield SlurmNode(name=name, state=state, reason=clean(match["reason"]),
                             reason_by=match["user"], reason_at=parse_time(match["at"]))  # fmt: skip
@@ -193,12 +193,13 @@ def _squeue(line: str, found: Pasted) -> Iterator[SlurmNode]:
     if len(cells) >= 7 and re.match(r"\d+", cells[0]) and len(found.jobs) < MOST:
         where = cells[7].strip() if len(cells) > 7 else ""
         reason = where.strip("()") if where.startswith("(") else ""
-        nodes = () if reason else tuple(_hosts(where))
+        nodes = () if reason else tuple(hosts(where))
         found.jobs.append(PastedJob(cells[0], cells[3], cells[4], nodes, clean(reason)))
     return iter(())
 
 
-def _hosts(expression: str) -> list[str]:
+def hosts(expression: str) -> list[str]:
+    """The names of an expression; [] where it is none."""
     try:
         return expand(expression)[:MOST]
     except UsageError:

@@ -35,6 +35,18 @@ REFUSED = Rule(
     others="-",
     example="Too many recursive configuration includes",
 )
+LOOP = Rule(
+    id="ssh.jump_loop",
+    title="Hosts jump through each other in a circle",
+    severity=Severity.WARN,
+    reads="ProxyJump of each host",
+    cause="a pattern that also matches the jump host, most often",
+    action=Action.FIX_CONFIG,
+    next_step="give the jump host a block of its own in front, with ProxyJump none",
+    source="ssh_config(5): ProxyJump; our rule",
+    others="-",
+    example="Host *: ProxyJump bastion",
+)
 UNSAFE = Rule(
     id="ssh.config_unsafe",
     title="Host keys are not checked",
@@ -47,7 +59,7 @@ UNSAFE = Rule(
     others="-",
     example="StrictHostKeyChecking no",
 )
-RULES = (REFUSED, UNSAFE)
+RULES = (LOOP, REFUSED, UNSAFE)
 
 _MORE_WORDS = """
 verifyhostkeydns hostbasedauthentication gssapiauthentication gssapidelegatecredentials
@@ -71,6 +83,9 @@ _SNIFF = re.compile(r"^[ \t]*(?:Host|Match|Include|HostName|User|Port|IdentityFi
                     r"ControlPath|ControlMaster|StrictHostKeyChecking|UserKnownHostsFile|ForwardAgent|"
                     r"ServerAliveInterval)(?:[ \t]+|[ \t]*=[ \t]*)\S",
                     re.MULTILINE | re.IGNORECASE)  # fmt: skip
+_BARE = re.compile(r"^[ \t]+(?:HostName|User|Port|IdentityFile|ProxyJump)[ \t]*$",
+                   re.MULTILINE | re.IGNORECASE)  # fmt: skip
+"""A keyword whose value is missing."""
 _BLOCK = re.compile(
     r"^[ \t]*(?:Host|Match|Include)(?:[ \t]+|[ \t]*=[ \t]*)\S", re.MULTILINE | re.IGNORECASE
 )
@@ -110,7 +125,7 @@ class Files(Struct):
 
 def sniff(head: str) -> int:
     """By keywords at the beginnings of lines, a Host, Match or Include among them."""
-    hits = len(_SNIFF.findall(head))
+    hits = len(_SNIFF.findall(head)) + len(_BARE.findall(head))
     lines = sum(
         1 for line in head.splitlines() if line.strip() and not line.lstrip().startswith("#")
     )
@@ -139,6 +154,11 @@ def read(text: Text) -> Report:
         if told.get("stricthostkeychecking") in ("no", "off"):
             report.add(UNSAFE, f"host keys of {host} are not checked", "StrictHostKeyChecking no")
             break
+    for loop in _loops(settings)[:20]:
+        circle = " to ".join([*loop, loop[0]])
+        report.facts.setdefault("jump_loops", []).append(loop)
+        report.add(LOOP, f"ProxyJump leads in a circle: {circle}",
+                   *(f"{host}: ProxyJump {settings[host]['proxyjump']}" for host in loop[:4]))  # fmt: skip
     if files.opaque:
         report.unknown.append(
             f"what {files.opaque[0]!r} decides: ssh -G HOST on that machine tells"
@@ -279,10 +299,36 @@ def _check(files: Files, keyword: str, values: list[str], line: Line, name: str)
         what = f"bad configuration option {keyword}"
     elif not values:
         what = f"{keyword} without a value"
+    elif text_quotes(line.text) % 2:
+        what = "quotes that are not closed"
     elif keyword == "port" and not (values[0].isdecimal() and 0 < int(values[0][:9]) < 65536):
         what = f"bad port {values[0]}"
     if what and len(files.problems) < 50:
         files.problems.setdefault(Problem(what, name, line.number, line.text.strip()))
+
+
+def text_quotes(text: str) -> int:
+    """Double quotes of a line that no backslash takes the meaning from."""
+    return len(re.findall(r'(?<!\\)"', text))
+
+
+def _loops(settings: dict[str, dict[str, Any]]) -> list[list[str]]:
+    """Hosts that jump through each other in a circle: such a login never begins."""
+    found: list[list[str]] = []
+    for start in settings:
+        path, host = [start], start
+        while True:
+            jump = str(settings.get(host, {}).get("proxyjump", "none")).rpartition(",")[2]
+            host = jump.rpartition("@")[2].partition(":")[0]
+            if host not in settings or len(path) > 50:
+                break
+            if host in path:
+                loop = path[path.index(host):]
+                if len(loop) > 1 and all(set(loop) != set(known) for known in found):
+                    found.append(loop)
+                break
+            path.append(host)
+    return found
 
 
 def _problems(files: Files, report: Report) -> None:
@@ -298,6 +344,10 @@ def _problems(files: Files, report: Report) -> None:
 def _say(settings: dict[str, dict[str, Any]], files: Files) -> str:
     told = "; ".join(f"{host}: {_words(one)}" for host, one in list(settings.items())[:6])
     count = f"{len(settings)} host{'s' * (len(settings) != 1)} found"
+    if not files.problems and _loops(settings):
+        circle = _loops(settings)[0]
+        return (f"{count}, but ProxyJump leads in a circle ({' to '.join([*circle, circle[0]])}): "
+                "these hosts cannot be reached that way.")  # fmt: skip
     if not files.problems:
         return f"{told or count}. ssh -G HOST tells the same."
     first = next(iter(files.problems))

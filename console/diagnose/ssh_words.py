@@ -80,6 +80,8 @@ WORDS = (
           "update the older side; HostKeyAlgorithms +ssh-rsa only for that host and for now"),
     _word(r"Certificate invalid|certificate .*expired|host certificate", "host_key_unknown", _AUTH,
           "its host certificate does not convince", "renew it; check dates and principals"),
+    _word(r"open failed: connect failed: (?:No route to host|Network is unreachable)", "no_route",
+          _UP, "the jump host has no route to it", "node down, or its network is gone: console, BMC"),
     _word(r"Could not resolve hostname|Name or service not known|Temporary failure in name resol",
           "dns", _UP, "its name does not resolve",
           "check the name, the search domain and the resolver; a cloud node that is off has none"),

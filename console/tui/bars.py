@@ -12,6 +12,7 @@ from typing import NamedTuple
 from rich.cells import cell_len
 
 from console import units
+from console.tui.summary import brief
 from console.tui.text import Cell, Line, cut, fit, plain
 from console.tui.theme import WORDS, Glyphs
 from inventory.scheduler import Step
@@ -203,6 +204,8 @@ def _entry(at: float, what: Entry, glyphs: Glyphs, width: int) -> Line:
     node = cut(what.node, 20)
     head = f"{clock} "
     rest = width - len(head) - 2 - len(node) - 1
+    if cell_len(text) > rest:
+        text = brief(text)
     return (
         Cell(head, "dim"),
         Cell(mark + " ", severity.value),

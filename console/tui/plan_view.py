@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -75,33 +76,67 @@ def _grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
 def outcome_lines(
     plan: Plan, steps: Sequence[Step], fleet: Fleet, glyphs: Glyphs, width: int, *, over: bool
 ) -> list[Line]:
-    """Each node's last step and what the scheduler now says, as the Fleet read it."""
+    """Each node's last step, its evidence, and what the scheduler now says to the Fleet."""
     last = {step.node: step for step in steps}
+    kept = {step.node: step for step in steps if step.phase == EVIDENCE}
     verb = "draining" if plan.verb == "drain" else "resuming"
     head = f"{plan.verb} finished" if over else f"{verb} {len(plan.nodes)} nodes{glyphs.more}"
     lines: list[Line] = [(Cell(head, "title"),)]
     for name in dict.fromkeys((*plan.nodes, *last)):
         step = last.get(name)
         allocation = fleet.nodes[name].allocation if name in fleet.nodes else None
-        now = (
-            f"now {_state(allocation, reason=False)}"
-            if over
-            else "waiting"
-            if step is None
-            else step.phase
-        )
-        good = step is None or step.ok
-        sign = glyphs.ok if step is not None and good else glyphs.more if good else glyphs.critical
-        lines.append(
-            (
-                Cell(f"{sign} ", "ok" if good else "critical"),
-                Cell(f"{name} ", "title"),
-                Cell(cut(now, max(0, width - len(name) - 3)), "text"),
-            )
-        )
-        if step is not None and step.detail and (not good or not over):
-            lines += labelled("", plain(step.detail), width, "text" if good else "warn")
+        now = f"now {_state(allocation, reason=False)}" if over else _under_way(step)
+        lines.append(_outcome(name, now, step, glyphs, width))
+        if name in kept:
+            lines += _evidence(kept[name], width)
+        if step is not None and step.phase != EVIDENCE and step.detail and not (step.ok and over):
+            lines += labelled("", plain(step.detail), width, "text" if step.ok else "warn")
+    folders = dict.fromkeys(
+        shown_path(folder) for step in kept.values() if (folder := _folder(step))
+    )
+    for folder in folders:
+        lines += labelled("", plain(f"evidence is in {folder}"), width, "dim")
     return lines
+
+
+EVIDENCE = "evidence"
+"""Phase of the Step that tells where a bundle is, or why there is none (console/act.py)."""
+_SUFFIX = ".tar.gz"
+
+
+def _under_way(step: Step | None) -> str:
+    if step is None:
+        return "waiting"
+    return "evidence taken" if step.phase == EVIDENCE else step.phase
+
+
+def _outcome(name: str, now: str, step: Step | None, glyphs: Glyphs, width: int) -> Line:
+    waits = step is None or step.phase == EVIDENCE
+    sign = glyphs.more if waits else glyphs.ok if step and step.ok else glyphs.critical
+    return (
+        Cell(f"{sign} ", "critical" if sign == glyphs.critical else "ok"),
+        Cell(f"{name} ", "title"),
+        Cell(cut(now, max(0, width - len(name) - 3)), "text"),
+    )
+
+
+def _evidence(step: Step, width: int) -> list[Line]:
+    """The bundle's file name and, where the node did not give its part, why."""
+    folder = _folder(step)
+    told = step.detail.removeprefix(f"{folder}/") if folder else step.detail
+    return labelled("", plain(f"evidence {told}"), width, "dim" if step.ok else "warn")
+
+
+def _folder(step: Step) -> str:
+    """Where the bundle lies; "" when there is none."""
+    path, suffix, _ = step.detail.partition(_SUFFIX)
+    return os.path.dirname(path + suffix) if suffix else ""
+
+
+def shown_path(path: str) -> str:
+    """A path as people type it: their home is ~."""
+    home = os.path.expanduser("~")
+    return path.replace(home, "~", 1) if home != "/" and path.startswith(f"{home}/") else path
 
 
 def proposed_reason(names: Sequence[str], findings: Mapping[str, Sequence[Finding]]) -> str:

@@ -36,13 +36,14 @@ def check(look: Look) -> Iterator[Finding]:
     """GPUs whose near adapter is behind a switch on most peers, and not here."""
     if look.peers.nodes < ALIKE:
         return
+    any_adapter = any(device for device, _ in look.facts.devices("infiniband"))
     for gpu, sample in look.facts.devices("topology"):
         usual = look.peers.nic_distance.get(gpu)
         if usual not in SWITCHED:
             continue
         here = sample.values.get("nic_distance")
-        if here in SWITCHED:
-            continue
+        if here in SWITCHED or (here is None and not any_adapter):
+            continue  # ib.missing tells of nodes without any
         label = look.facts.gpu_label(gpu)
         nearest = f"{sample.values.get('nic', '?')} at {here}" if here in ORDER else "none"
         yield FAR.finding(

@@ -111,7 +111,7 @@ def _unnamed(look: Look) -> Iterator[Finding]:
     lacking = [label for minor, label in sorted(here.items()) if minor not in named]
     if lacking:
         yield CDI.finding(
-            look, f"CDI does not name {', '.join(lacking[:4])}: {len(here) - len(lacking)} of "
-            f"{len(here)} GPUs", (f"CDI names /dev/nvidia{{{told}}}",), device="cdi", label="CDI",
+            look, f"CDI names {len(here) - len(lacking)} of {len(here)} GPUs, not "
+            f"{', '.join(lacking[:4])}{' ...' * (len(lacking) > 4)}", (f"CDI names /dev/nvidia{{{told}}}",), device="cdi", label="CDI",
             value=len(lacking),
         )  # fmt: skip

@@ -156,7 +156,8 @@ def _code(look: Look, device: str, number: int, call: str) -> Finding:
         return RESET.finding(look, say, evidence, device=device, label=label, value=number)
     silent = number in AGAIN
     return NVML_ERROR.finding(
-        look, f"{label} {'gives no reading' if silent else 'NVML error'}: {known.say}", evidence,
+        look, f"{label} gives no reading: {known.say}" if silent
+        else f"{label}: NVML error {number} ({known.name}); {known.say}", evidence,
         device=device, label=label, value=number,
         severity=Severity.WARN if silent else known.severity,
         action=Action.WATCH if silent else known.action,

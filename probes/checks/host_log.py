@@ -226,7 +226,8 @@ def _hot(look: Look, same: list[KernelEvent]) -> Iterator[Finding]:
     events = max((int(event.facts.get("number", 0)) for event in hot), default=0)
     number = f", up to {events} events a CPU" if events else ""
     if still:
-        yield _of(look, CPU_HOT, f"{len(still)} CPUs throttle for heat{number}", same)
+        who = f"{len(still)} CPUs throttle" if len(still) > 1 else f"CPU {still[0]} throttles"
+        yield _of(look, CPU_HOT, f"{who} for heat{number}", same)
         return
     lasted = kernel_events.lasting(max(0.0, same[-1].at - hot[0].at))
     say = f"CPUs throttled for heat and are normal again after {lasted}{number}"

@@ -28,6 +28,10 @@ MISSING = Rule(
 )
 
 
+TOGETHER = 3
+"""Cards without RDMA that are told as one fault."""
+
+
 class Why(NamedTuple):
     """A cause and what to do about it."""
 
@@ -60,8 +64,14 @@ def check(look: Look) -> Iterator[Finding]:
         port: round(nodes) for port, nodes in number.items()
         if port not in here and port not in hung and nodes >= limit.value * others
     }  # fmt: skip
-    for port, nodes in sorted(_named(look, absent, here).items()):
-        place = look.peers.ib_places.get(port, "")
+    named = _named(look, absent, here)
+    places = look.peers.ib_places
+    idle_ones = {p: idle for p in sorted(named) if (idle := _idle(look, places.get(p, "")))}
+    if len(idle_ones) >= TOGETHER:
+        yield _without_rdma(look, idle_ones)
+        named = {port: nodes for port, nodes in named.items() if port not in idle_ones}
+    for port, nodes in sorted(named.items()):
+        place = places.get(port, "")
         where = f" at {place}" if place else ""
         since = "; it was there in the last answer" if port in gone else ""
         idle = _idle(look, place)
@@ -78,10 +88,26 @@ def check(look: Look) -> Iterator[Finding]:
         yield from _too_few(look, here, others, limit.value)
 
 
+def _without_rdma(look: Look, ports: dict[str, str]) -> Finding:
+    """Several cards on the bus without RDMA: one cause, one finding."""
+    first = ", ".join(list(ports)[:4])
+    more = f" and {len(ports) - 4} more" if len(ports) > 4 else ""
+    return MISSING.finding(
+        look, f"{len(ports)} RDMA ports are not there, though their cards are on the bus: "
+        f"{first}{more}",
+        tuple(f"{port}: {idle}, not in /sys/class/infiniband" for port, idle in ports.items())[:8],
+        label="RDMA", value=len(ports), source=MISSING.source, cause=NO_RDMA.cause,
+        next_step=NO_RDMA.next_step, severity=Severity.WARN, action=Action.WATCH,
+    )  # fmt: skip
+
+
 def _idle(look: Look, place: str) -> str:
     """The adapter and its driver when it is on the bus without an RDMA device."""
-    listed = str(look.facts.value("topology", "", "idle_nics") or "").split(",")
-    return next((one for one in listed if place and one.startswith(f"{place} ")), "")
+    for group in str(look.facts.value("topology", "", "idle_nics") or "").split(";"):
+        driver, _, places = group.rpartition(" ")
+        if place and place in places.split(","):
+            return f"{place} {driver}"
+    return ""
 
 
 def _named(

@@ -108,7 +108,7 @@ def _disk(look: Look, rule: Rule, disk: str, same: list[KernelEvent]) -> Finding
     """Worse where the kernel gave the disk up or nothing can be written any more."""
     dead = any(event.facts.get("what") == "dead" for event in same)
     closed = any(event.facts.get("read_only") is True for event in same)
-    say = rule.title.lower()
+    say = rule.title[0].lower() + rule.title[1:]
     if dead:
         say = "the kernel gave this NVMe disk up"
     elif closed:

@@ -178,7 +178,8 @@ def _restarts(look: Look, rows: dict[str, Row]) -> Iterator[Finding]:
         if not loop and not waiting:
             continue
         lasting = f" in {step.elapsed_s:.0f} s" if step is not None and fresh else ""
-        said = f"restarted {fresh:.0f} times{lasting}" if fresh else "waits to be restarted"
+        times = "once" if fresh == 1 else f"{fresh:.0f} times"
+        said = f"restarted {times}{lasting}" if fresh else "waits to be restarted"
         say = f"{service} {said}" + (f", {total:.0f} in all" if total else "")
         yield RESTARTS.finding(
             look, say, (f"{row.get('unit', service)}: {say}", _state(row)), device=service,

@@ -110,7 +110,8 @@ def _who(row: Row) -> str:
         owner.append(f"job {row['job']}")
     where = f" in {row['wchan']}" if row.get("wchan") else ""
     place = f", cwd {row['cwd']}" if row.get("cwd") else ""
-    return f"{row.get('comm')} ({', '.join(owner)}){where} for {row.get('since_s')} s{place}"
+    since_s = number(row.get("since_s")) or 0.0
+    return f"{row.get('comm')} ({', '.join(owner)}){where} for {since_s:.0f} s{place}"
 
 
 def _zombies(look: Look) -> Iterator[Finding]:

@@ -81,7 +81,7 @@ DNS_SLOW = Rule(
     next_step="look at /etc/resolv.conf and the servers; put the node's own name into /etc/hosts",
     source="our estimate, not measured",
     others="-",
-    example="own name after 5.01 s",
+    example="the node's own name resolves after 5.01 s",
     limits=("dns.slow_s",),
 )
 DNS_SERVER = Rule(
@@ -119,10 +119,10 @@ def _skew(look: Look) -> Iterator[Finding]:
     skew = number(look.facts.value("hello", "", "wall_skew_s"))
     limit = look.rules.limit("host.wall_skew_s")
     if skew is not None and abs(skew) > limit.value:
-        way = "ahead" if skew > 0 else "behind"
+        way = "ahead of" if skew > 0 else "behind"
         yield SKEW.finding(
-            look, f"clock {abs(skew):.0f} s {way} of the bastion",
-            (f"wall clock {abs(skew):.1f} s {way}",),
+            look, f"clock {abs(skew):.0f} s {way} the bastion's",
+            (f"wall clock {abs(skew):.1f} s {way} the bastion's",),
             value=skew, limit=limit,
         )  # fmt: skip
 
@@ -179,7 +179,7 @@ def _names(look: Look) -> Iterator[Finding]:
     own_s = number(look.facts.value("dns", "", "own_name_s"))
     slow = own_s is not None and own_s > limit.value
     if slow:
-        say = f"the node's own name after {own_s:.2f} s"
+        say = f"the node's own name resolves after {own_s:.2f} s"
         yield DNS_SLOW.finding(look, say, (say,), value=own_s, limit=limit)
     servers = [(d, s.values) for d, s in look.facts.devices("dns") if d.startswith("ns ")]
     answering = any(values.get("answers") is True for _, values in servers)

@@ -5,6 +5,7 @@ Xid 154 carries the driver's own recovery advice and overrides ours.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from probes.checks import memory, xid_causes
@@ -66,7 +67,7 @@ def failed(event: KernelEvent) -> bool:
 def _by_text(burst: Burst, meaning: XidMeaning | None) -> Judged:
     root = burst.root
     if meaning is None:
-        next_step = f"gpuconsole explain xid:{root.code}"
+        next_step = f"look Xid {root.code} up in NVIDIA's newest list; watch whether it returns"
         return Judged(Severity.WARN, Action.WATCH, next_step, "not in the catalogue")
     special = _SPECIAL.get(root.code or 0)
     found = None if special is None else special(burst, meaning)
@@ -96,6 +97,20 @@ def _remap(burst: Burst, meaning: XidMeaning) -> Judged | None:
     return None
 
 
+def _double_bit(burst: Burst, meaning: XidMeaning) -> Judged | None:
+    """An error whose row could not be replaced is the remapper's failure first of all."""
+    exhausted = any(
+        e.code == REMAP_FAILED and e.facts.get("remap") == "spare_rows_exhausted"
+        for e in burst.events
+    )
+    if not exhausted:
+        return None
+    return Judged(
+        Severity.CRITICAL, Action.REPLACE, "drain; RMA once the remapper says Failure: Yes",
+        f"{meaning.name}, and no spare rows are left",
+    )  # fmt: skip
+
+
 def _contained(burst: Burst, meaning: XidMeaning) -> Judged:
     if any(map(failed, burst.events)):
         return Judged(
@@ -111,7 +126,7 @@ def _contained(burst: Burst, meaning: XidMeaning) -> Judged:
 
 def _fifth(burst: Burst, meaning: XidMeaning) -> Judged | None:
     """The line's own severity word; packets lost towards a port that died are no fault here."""
-    where = xid_causes.links(burst.events)
+    where = _on(burst.events)
     unit = str(burst.root.facts.get("unit", ""))
     name = f"{meaning.name}{where}{f' ({unit})' if unit else ''}"
     if xid_causes.peer_died(burst):
@@ -136,7 +151,7 @@ def _nvlink(burst: Burst, meaning: XidMeaning) -> Judged:
             words[word] = None
     told = [LINK_WORDS[word] for word in words if word in LINK_WORDS]
     detail = f" ({'; '.join(told)})" if told else ""
-    name = f"{meaning.name}{xid_causes.links(lines)}{detail}"
+    name = f"{meaning.name}{_on(lines)}{detail}"
     if HARMLESS_BITS.issuperset(words):
         return Judged(Severity.INFO, Action.WATCH, "watch the link", name)
     return Judged(meaning.severity, meaning.action, meaning.next_step, name)
@@ -153,5 +168,11 @@ def _follow_up(burst: Burst, meaning: XidMeaning) -> Judged | None:
 
 
 _SPECIAL = {
-    45: _follow_up, REMAP_FAILED: _remap, NVLINK: _nvlink, CONTAINED: _contained, ADVICE: _advice,
+    45: _follow_up, 48: _double_bit, REMAP_FAILED: _remap, NVLINK: _nvlink, CONTAINED: _contained, ADVICE: _advice,
 }  # fmt: skip
+
+
+def _on(lines: Iterable[KernelEvent]) -> str:
+    """As " on link 3"; "" where no line names one."""
+    where = xid_causes.links(lines)
+    return f" on{where}" if where else ""

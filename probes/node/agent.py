@@ -9,11 +9,10 @@ import json
 import os
 import signal
 import threading
-import traceback
 
 from probes.node import hello
 from probes.node.context import Context
-from probes.node.errors import describe, grumble
+from probes.node.errors import describe, grumble, trace
 from probes.node.frames import Writer
 from probes.node.jobs import Job, Jobs
 from probes.node.workers import Crew
@@ -177,7 +176,7 @@ def main(config: "dict[str, object]", stream: "BinaryIO") -> "None":
         agent.listen(stream)
         status = 0
     except Exception:
-        grumble(traceback.format_exc())  # leaving through os._exit would swallow it
+        grumble(trace())  # leaving through os._exit would swallow it
     finally:
         agent.leave(status)
 

@@ -7,11 +7,11 @@ and no command line of a process is read, and what looks like a password, token 
 """
 
 import os
-import re
 import select
 import time
 
 from probes.node.jobs import kill_tree
+from probes.node.secrets import struck
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -77,68 +77,6 @@ FILES = (
 LOG = "var/log/fabricmanager.log"
 LOG_BYTES = 1 << 18
 
-NAMES = (
-    r"(?:pass(?:word|wd|phrase|code)|secret|token|credentials?|docker_?config(?:json)?"
-    r"|(?:api|access|account|private|shared|encryption)[_-]?key)[\w.-]{0,40}"
-)
-"""Of settings that hold a secret. A bare "pass" is no name: pass-through, passive, passed."""
-
-VALUE = (
-    r"(?!\[struck\])(?:\\+([\"'])[^\n]*?(?:\\+\2|$)|\"(?:[^\"\\\n]|\\.)*\"?|'[^'\n]*'?|[^\s\"'][^\s]*)"
-)
-"""A quoted text to its closing quote, or up to the next space: passwords have commas too."""
-
-SECRETS = (
-    (re.compile(r"(audit[^\n]{0,120}?\b(?:argc=\d+ |proctitle=|cmd=|data=))[^\n]*"), r"\1[struck]"),
-    (re.compile(r"(?i)((?:authorization|cookie)[\"'\\]{0,4}[ \t]{0,20}[=:][ \t]{0,20})[^\n]*"), r"\1[struck]"),
-    (
-        re.compile(
-            r"(?im)(" + NAMES + r"[\"'\\\]]{0,4}[ \t]{0,20}(?:[=:]+>?|%3[ad]|[ \t])[ \t]{0,20})" + VALUE
-        ),
-        r"\1[struck]",
-    ),
-    (
-        re.compile(
-            r"(?im)((?:\bpass|pwd|psk|[?&](?:sig|signature|x-amz-[a-z-]+)|[\"']_?auth)"
-            r"[\"'\\]{0,4}[ \t]{0,20}[=:][ \t]{0,20})" + VALUE
-        ),
-        r"\1[struck]",
-    ),
-    (
-        re.compile(r"(?i)\b([a-z][a-z0-9+.-]{0,20}://[^\s:/@]*:)[^\s\"'<>]{0,500}@"),
-        r"\1[struck]@",
-    ),
-    (re.compile(r"(?i)\b(netroot=iscsi:)[^\s@]+@"), r"\1[struck]@"),
-    (re.compile(r"(?i)\b(bearer[ \t]{1,20})(?!\[struck\])[^\s\"',;]{8,}"), r"\1[struck]"),
-    (re.compile(r"\$(?:1|2[abxy]?|5|6|7|y|gy)\$[^\s:\"',]{8,}"), "[struck]"),
-    (
-        re.compile(
-            r"\b(?:A[KS]IA[0-9A-Z]{16}|gh[pousr]_\w{30,}|github_pat_\w{20,}|glpat-[\w-]{16,}"
-            r"|hf_\w{20,}|nvapi-[\w-]{20,}|sk-[\w-]{20,}|xox[a-z]-[\w-]{10,}|AIza[\w-]{30,}"
-            r"|ya29\.[\w-]{20,}|npm_\w{30,}|dckr_pat_[\w-]{20,}|hvs\.[\w-]{20,}"
-            r"|eyJ[\w-]{10,}\.[\w-]{10,}\.[\w-]*|eyJ[\w+/-]{30,}=*)"
-        ),
-        "[struck]",
-    ),
-    (
-        re.compile(
-            r"-----BEGIN [A-Z ]*PRIVATE KEY[A-Z ]*-----"
-            r"(?:.{0,20000}?-----END [A-Z ]*-----|.{0,20000})",
-            re.S,
-        ),
-        "[struck]",
-    ),
-    (
-        re.compile(r"\A(?:(?!-----BEGIN ).){0,20000}?-----END [A-Z ]*PRIVATE KEY[A-Z ]*-----", re.S),
-        "[struck]",
-    ),
-)
-"""What looks like a secret -> what is left of it: settings by their names, passwords in addresses,
-password hashes, private keys (also the rest of one whose beginning was cut off), JSON web tokens and
-the public forms of AWS, Docker, GitHub, GitLab, Google, Hugging Face, npm, NVIDIA, OpenAI, Slack and
-Vault tokens. The kernel's audit lines tell command lines and what was typed: both go. Every repeat
-is bounded, as some of these lines are written by anybody."""
-
 
 def run(job: "Job", args: "dict[str, object]") -> "None":
     """Send every file as blobs, then "done". `bug_report` true adds nvidia-bug-report.sh."""
@@ -190,14 +128,6 @@ class Pile:
         self.sent += len(data)
 
 
-def struck(data: "bytes") -> "bytes":
-    """The same text with what looks like a secret replaced."""
-    text = data.decode("utf-8", "replace")
-    for pattern, left in SECRETS:
-        text = pattern.sub(left, text)
-    return text.encode("utf-8")
-
-
 def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, str, bool]":
     """(output with stderr in it, note, whether it did not come back). Never raises."""
     try:
@@ -205,34 +135,39 @@ def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, st
     except OSError as error:
         return b"", "not run: %s" % (error.strerror or error), False
     assert child.stdout is not None
-    data, in_time = _read(child.stdout.fileno(), limit_s)
+    data, in_time, cut = _read(child.stdout.fileno(), limit_s)
     if not in_time:
         kill_tree(child.pid)
     # A child in an uninterruptible driver call outlives SIGKILL: it is left, never waited for.
     gone = _reaped(child, 1.0)
     child.stdout.close()
+    note = "" if child.returncode == 0 else "exit status %s" % child.returncode
     if not gone:
-        return data, "does not end: hung in the kernel", True
-    if not in_time:
-        return data, "stopped after %g s" % limit_s, True
-    return data, "" if child.returncode == 0 else "exit status %d" % child.returncode, False
+        note = "does not end: hung in the kernel"
+    elif not in_time:
+        note = "stopped after %g s" % limit_s
+    parts = [note] if note else []
+    if cut:
+        parts.append("cut: only its newest part")
+    return data, "; ".join(parts), not (gone and in_time)
 
 
-def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool]":
-    """Bytes until the end or the limit; the newest FILE_BYTES are kept."""
+def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool, bool]":
+    """(bytes, whether they ended in time, whether only the newest whole lines are left)."""
     until = time.monotonic() + limit_s
-    data = bytearray()
+    data, cut = bytearray(), False
     while True:
         left = until - time.monotonic()
         if left <= 0 or not select.select([handle], [], [], left)[0]:
-            return bytes(data), False
+            return bytes(data), False, cut
         part = os.read(handle, 65536)
         if not part:
-            return bytes(data), True
+            return bytes(data), True, cut
         data += part
         if len(data) > 2 * FILE_BYTES:
-            # A bit more than is kept, so that the cut is told; whole lines, see struck().
-            del data[: -FILE_BYTES - 4096]
+            # Whole lines, see struck().
+            cut = True
+            del data[:-FILE_BYTES]
             del data[: data.find(b"\n") + 1]
 
 
@@ -317,7 +252,7 @@ def report(path: "str") -> "tuple[bytes, str]":
     try:
         with open(path, "rb") as plain:
             packed = plain.read(2) == b"\037\213"
-        with (gzip.open(path) if packed else open(path, "rb")) as file:
+        with gzip.open(path) if packed else open(path, "rb") as file:
             while len(text) < REPORT_BYTES:
                 part = file.read(1 << 20)
                 if not part:

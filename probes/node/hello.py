@@ -1,7 +1,6 @@
 """The first frame: who answers, on what, by which clock, and what it cannot read."""
 
 import os
-import platform
 import sys
 import time
 
@@ -19,7 +18,7 @@ def hello(ctx: "Context", caps: "list[str]") -> "dict[str, object]":
         "k": "hello",
         "v": VERSION,
         "host": (ctx.read("proc/sys/kernel/hostname") or os.uname().nodename)[:255],
-        "python": platform.python_version(),
+        "python": sys.version.split()[0],
         "executable": sys.executable or "",
         "pid": os.getpid(),
         "uid": os.geteuid(),

@@ -115,14 +115,16 @@ def collect(ctx: "Context") -> "tuple[dict[str, Values], list[Values]]":
 
 def _load(ctx: "Context") -> "Values":
     found: "Values" = {}
-    places = (
-        ("load1", "proc/loadavg", 0), ("load5", "proc/loadavg", 1), ("uptime_s", "proc/uptime", 0),
-    )  # fmt: skip
-    for metric, place, field in places:
+    loads = (ctx.read("proc/loadavg") or "").split()
+    uptime = (ctx.read("proc/uptime") or "").split()
+    for metric, words, field in (("load1", loads, 0), ("load5", loads, 1), ("uptime_s", uptime, 0)):
         try:
-            found[metric] = float((ctx.read(place) or "").split()[field])
+            found[metric] = float(words[field])
         except (IndexError, ValueError):
             continue
+    total = loads[3].partition("/")[2] if len(loads) > 3 else ""
+    if total.isdigit():
+        found["tasks"] = int(total)
     return found
 
 
@@ -192,9 +194,6 @@ def _tables(ctx: "Context") -> "Values":
         found["files_open"] = int(files[0])
         if int(files[2]) < UNLIMITED:
             found["files_max"] = int(files[2])
-    total = (ctx.read("proc/loadavg") or "").partition("/")[2].split(" ")[0]
-    if total.isdigit():
-        found["tasks"] = int(total)
     limits = [ctx.read_int("proc/sys/kernel", name) for name in ("pid_max", "threads-max")]
     known = [limit for limit in limits if limit is not None and limit > 0]
     if known:

@@ -130,8 +130,6 @@ class Job:
         Past `timeout_s` the child's tree is killed and `timed_out` is set. OSError when it cannot
         start. The exit status is in `child.returncode` afterwards.
         """
-        import subprocess
-
         child = self.spawn(argv, env)
         assert child.stdout is not None
         output = child.stdout

@@ -124,10 +124,22 @@ class Kmsg:
         if not self._plain:
             select.select([self._handle], [], [])
             return True
-        while os.fstat(self._handle).st_size == os.lseek(self._handle, 0, os.SEEK_CUR):
+        about = os.fstat(self._handle)
+        at = os.lseek(self._handle, 0, os.SEEK_CUR)
+        seen = (about.st_ino, about.st_dev, at)
+        while os.fstat(self._handle).st_size == at:
             self._pause.wait(POLL_S)
-            self._replaced()
+            if self._now() != seen:
+                self._replaced()
+                at = os.lseek(self._handle, 0, os.SEEK_CUR)
         return True
+
+    def _now(self) -> "tuple[int, int, int] | None":
+        try:
+            there = os.stat(self._path)
+        except OSError:
+            return None
+        return there.st_ino, there.st_dev, there.st_size
 
     def lines(self) -> "Iterator[Line]":
         """All records that are there now."""

@@ -17,7 +17,7 @@ from importlib.machinery import ModuleSpec
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from types import CodeType, ModuleType
-    from typing import BinaryIO
+    from typing import Any, BinaryIO
 
 BLOCK_BYTES = 16 << 20
 """No block of a payload is near this; more means that stdin is not ours."""
@@ -47,7 +47,8 @@ class Modules:
         if fullname not in self._sources and fullname not in self._packed:
             return None
         origin = (self._sources.get(fullname) or self._packed[fullname])[0]
-        spec = ModuleSpec(fullname, self, origin=origin, is_package=self.is_package(fullname))
+        loader: "Any" = self
+        spec = ModuleSpec(fullname, loader, origin=origin, is_package=self.is_package(fullname))
         spec.has_location = True
         return spec
 

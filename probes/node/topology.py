@@ -40,6 +40,9 @@ ADAPTERS_MAX = 64
 NAMES_MAX = 4
 """Adapters named as nearest: the functions of two cards; on Grace all are equally far."""
 
+IDLE_MAX = 20
+"""Adapters without an RDMA device: 260 characters of addresses."""
+
 EXTENDED = 0x100
 """Where a PCIe function's extended capabilities begin; readable by root only."""
 ACS, ATS = 0x000D, 0x000F
@@ -64,23 +67,23 @@ def collect(ctx: "Context") -> "Tuple[Dict[str, Values], List[Values]]":
             devices[gpu]["numa"] = node
     idle = _without_rdma(ctx, frozenset(nics.values()))
     if idle:
-        devices[""] = {"idle_nics": ",".join(idle)}
+        devices[""] = {"idle_nics": ";".join(idle)}
     return devices, rows
 
 
 def _without_rdma(ctx: "Context", known: "FrozenSet[str]") -> "List[str]":
-    """Physical adapters of RDMA vendors without an RDMA device here, as "0000:4f:00.0 mlx5_core".
+    """Physical adapters of RDMA vendors without an RDMA device here: "mlx5_core 0000:4f:00.0,..".
 
     The driver's RDMA part failed or is not loaded, or the device is in a pod's network namespace.
     """
-    found = []
+    found: "Dict[str, List[str]]" = {}
     for address in ctx.listdir(pci.DEVICES):
         if address in known or ctx.read(pci.DEVICES, address, "vendor") not in RDMA_ONLY:
             continue
         kind = ctx.read(pci.DEVICES, address, "class") or ""
         if kind.startswith(NETWORK) and ctx.readlink(pci.DEVICES, address, "physfn") is None:
-            found.append("%s %s" % (address, pci.driver(ctx, address) or "no driver"))
-    return found[:NAMES_MAX]
+            found.setdefault(pci.driver(ctx, address) or "no driver", []).append(address)
+    return ["%s %s" % (name, ",".join(found[name][:IDLE_MAX])) for name in sorted(found)]
 
 
 def adapters(ctx: "Context") -> "Dict[str, str]":

@@ -6,10 +6,9 @@ device; the first one reports `unhung` and ends when its call returns, if ever.
 """
 
 import threading
-import traceback
 
 from probes.node.context import Stuck
-from probes.node.errors import describe, grumble
+from probes.node.errors import describe, grumble, trace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -155,7 +154,7 @@ class Worker:
         text = describe(error)
         if text != self.last_error:
             self.last_error = text
-            grumble(traceback.format_exc())
+            grumble(trace())
         self.crew.error(self.name, text)
 
     def recovered(self) -> "None":

@@ -228,7 +228,7 @@ def test_a_stopped_console_that_holds_the_file_stops_no_other(
 
 
 @pytest.mark.parametrize(
-    "text", ["\udcff no UTF-8", 'quotes " \' \\', "two\nlines", "\u202ebidi", "x" * 10_000]
+    "text", ["\udcff no UTF-8", "quotes \" ' \\", "two\nlines", "\u202ebidi", "x" * 10_000]
 )
 def test_any_reason_is_one_line(
     tmp_path: Path, text: str, capsysbinary: pytest.CaptureFixture[bytes]
@@ -245,9 +245,7 @@ def test_any_reason_is_one_line(
     assert "\u202e" not in told
 
 
-def test_lines_of_any_kind_are_read(
-    path: Path, capsysbinary: pytest.CaptureFixture[bytes]
-) -> None:
+def test_lines_of_any_kind_are_read(path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
     odd = json.loads(lines(path)[2])
     odd["at"], odd["who"]["ssh_client"], odd["node"] = 1e300, "  ", "\u001b]0;x\u0007gpu9"
     with path.open("ab") as file:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from console import act, headless_auto, policy
+from console import headless_auto, policy
 from console.engine import Engine
+from console.plan_notes import OUT_OF_WORK
 from console.policy import Automatic
 from console.settings import Settings
 from inventory.hook import HookScheduler
@@ -49,10 +50,12 @@ def test_room_and_recent_drains_stay_within_both_caps(
 ) -> None:
     made = engine(names=NAMES[: len(told)])
     for name, one in zip(NAMES, told, strict=False):
-        made.feed(Allocation(**{f: getattr(one, f) for f in one.__struct_fields__} | {"node": name}))
-    out = [a for a in told if a.state in act.OUT_OF_WORK and a.reason.startswith("gpuconsole:")]
+        made.feed(
+            Allocation(**{f: getattr(one, f) for f in one.__struct_fields__} | {"node": name})
+        )
+    out = [a for a in told if a.state in OUT_OF_WORK and a.reason.startswith("gpuconsole:")]
     recent = sum(a.reason_at is None or time.time() - a.reason_at < 3600 for a in out)
-    in_work = sum(a.state not in (*act.OUT_OF_WORK, "unknown") for a in told)
+    in_work = sum(a.state not in (*OUT_OF_WORK, "unknown") for a in told)
     room = headless_auto._room(made, Automatic(max_nodes=most, max_share=share))
     assert room >= 0
     if room:

@@ -159,7 +159,7 @@ def test_a_site_file_that_cannot_be_trusted_is_no_permission(
     path = tmp_path / "policy.yaml"
     made(path)
     monkeypatch.setattr(policy, "SITE_FILE", path)
-    with pytest.raises(UsageError, match="policy.yaml"):
+    with pytest.raises(UsageError, match=r"policy\.yaml"):
         policy.load()
 
 

@@ -171,8 +171,10 @@ def bomb(tar: tarfile.TarFile) -> None:
     tar.addfile(info, Zeros())
 
 
-MANIFEST = b'{"schema":1,"node":"gpu1","at":%s,"by":{"user":"u"},"why":"","verdict":"ok",' \
+MANIFEST = (
+    b'{"schema":1,"node":"gpu1","at":%s,"by":{"user":"u"},"why":"","verdict":"ok",'
     b'"answered":true,"note":"","files":[]}'
+)
 FACTS = b'{"samples":[],"kernel":[],"status":null}'
 
 

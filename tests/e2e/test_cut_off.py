@@ -1,4 +1,4 @@
-"""A drain that is ended at any step: the audit explains it, nothing is done twice or left behind."""
+"""A drain that is ended at any step: the audit explains it, nothing stays or is done twice."""
 
 from __future__ import annotations
 
@@ -45,9 +45,7 @@ def stuck_driver(site: Site) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize("number", SIGNALS)
-def test_while_evidence_is_gathered(
-    site: Site, stuck_driver: Path, number: signal.Signals
-) -> None:
+def test_while_evidence_is_gathered(site: Site, stuck_driver: Path, number: signal.Signals) -> None:
     before, was = temporary(), state(site)
     with site.started(*DRAIN) as console:
         until(lambda: stuck_driver.exists() and stuck_driver.read_text(), "nvidia-smi on n1")

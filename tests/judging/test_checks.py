@@ -97,6 +97,20 @@ def test_a_driver_that_does_not_start_is_critical_where_gpus_are_expected(code: 
     assert grade(node, found) is Severity.CRITICAL
 
 
+def test_a_node_of_another_kind_is_not_called_broken() -> None:
+    """A login node in the list of GPU nodes: it may be that, or a board without power."""
+    node = Built()
+    for probe in ("gpu", "ecc", "pcie", "nvlink", "inventory"):
+        for slot in SLOTS:
+            node.facts.latest.pop((probe, slot))
+    node.facts._order.clear()
+    node.put("inventory", "", nvml_library=False, pci_gpu_count=0)
+    found = by_rule(findings(node))
+    assert found["driver.unusable"].severity is Severity.UNKNOWN
+    assert "gpus: 0" in found["driver.unusable"].next_step
+    assert grade(node, list(found.values())) is Severity.UNKNOWN
+
+
 def test_a_hung_call_is_named_with_its_age() -> None:
     node = Built()
     node.status(NodeState.HUNG, "hung", "hung in nvmlDeviceGetPowerUsage for 25 s",

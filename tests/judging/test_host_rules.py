@@ -72,6 +72,36 @@ def test_calls_that_the_agent_watches(
     assert rule not in found(node)
 
 
+@pytest.mark.parametrize(
+    ("probe", "device", "text"),
+    [("services", "systemctl", "hung in systemctl show"), ("host", "", "hung in read /proc/stat"),
+     ("infiniband", "mlx5_0/1", "hung in its own code"), ("storage", "", "hung in its own code")],
+)  # fmt: skip
+def test_a_hung_call_that_no_other_rule_tells(probe: str, device: str, text: str) -> None:
+    node = Built()
+    node.status(NodeState.HUNG, probe=probe, device=device, since_s=40.0, text=text)
+    one = found(node)["node.probe_hung"]
+    assert (one.severity, one.evidence) == (Severity.WARN, (f"{probe}: {text}",))
+    assert one.say == f"not checked: {one.device} hangs for 40 s"
+    assert probe in one.device
+    assert "driver.hung" not in found(node)
+
+
+@pytest.mark.parametrize("probe", ["gpu", "fabric", "nvlink_ends", "topology"])
+def test_a_hung_driver_is_told_whichever_probe_met_it(probe: str) -> None:
+    node = Built()
+    text = "hung in nvmlDeviceGetGpuFabricInfoV for 40 s"
+    node.status(NodeState.HUNG, probe=probe, device="0000:1b:00.0", since_s=40.0, text=text)
+    assert found(node)["driver.hung"].say == "driver hangs on GPU0 for 40 s"
+    assert "node.probe_hung" not in found(node)
+
+
+def test_a_count_below_zero_is_no_error() -> None:
+    node = Built()
+    node.put("host_slow", "mc0", ue=-1, ce=-1)
+    assert found(node) == {}
+
+
 def test_two_of_sixteen_lack_a_mount() -> None:
     everyone = [Built(f"gpu{number:03}") for number in range(1, 17)]
     for node in everyone[2:]:

@@ -74,6 +74,14 @@ def test_node_never_asked_is_unknown() -> None:
     assert verdict(facts(None), [], NOW) is Severity.UNKNOWN
 
 
+def test_a_gpu_that_refuses_every_reading_was_not_seen() -> None:
+    known = healthy()
+    refused: dict[str, Scalar] = {"index": 0, "nvml_rc": 42, "nvml_call": "nvmlDeviceGetHandle"}
+    for device, _ in known.devices("gpu"):
+        put(known, "gpu", refused, device)
+    assert verdict(known, [], NOW) is Severity.UNKNOWN
+
+
 def test_hung_probe_makes_an_answering_node_unknown() -> None:
     known = healthy()
     known.apply(NodeStatus(node="n1", at=2.0, state=NodeState.HUNG, probe="gpu", since_s=9.0))

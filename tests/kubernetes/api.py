@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import base64
 import copy
-import itertools
 import datetime
 import ipaddress
+import itertools
 import json
 import ssl
 import threading
@@ -241,7 +241,7 @@ class Api:
             wanted = body["deleteOptions"]["preconditions"]["uid"]
             if wanted != one["metadata"]["uid"]:
                 text = f"Precondition failed: UID in precondition: {wanted}"
-                return _refusal(409, "Conflict", f'Operation cannot be fulfilled on pods: {text}')
+                return _refusal(409, "Conflict", f"Operation cannot be fulfilled on pods: {text}")
             if self.protected.get(name, 0):
                 self.protected[name] -= 1
                 text = "Cannot evict pod as it would violate the pod's disruption budget."

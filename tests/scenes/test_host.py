@@ -291,6 +291,24 @@ def test_a_sleeper_in_the_driver_is_named(scene: Scene) -> None:
     assert "host.dstate" not in scene.rules()
 
 
+def test_a_driver_at_work_is_not_said_to_hang(scene: Scene) -> None:
+    """While a GPU starts, others wait for the driver's lock; they run between two looks."""
+    for turn in range(3):
+        process(scene, 815, "python3", "D", wchan="os_acquire_rwlock_write", switches=turn)
+        scene.interval()
+        assert scene.worst() in (Severity.OK, Severity.WARN)
+    assert "waits inside the NVIDIA driver" in scene.rule("host.dstate_nvidia").say
+
+
+def test_a_program_of_the_driver_may_wait_for_a_file_server(scene: Scene) -> None:
+    process(scene, 815, "nvidia-smi", "D", wchan="rpc_wait_bit_killable")
+    scene.interval(3)
+    assert scene.rules() == set()
+    process(scene, 816, "nvidia-smi", "D", wchan="rwsem_down_write_slowpath")
+    scene.interval(3)
+    assert scene.rules() == {"host.dstate_nvidia"}
+
+
 def test_zombies_of_one_parent(scene: Scene) -> None:
     process(scene, 901, "dataloader", "S", uid=54321, job=77)
     for pid in range(5000, 5150):

@@ -246,3 +246,16 @@ def test_a_virtual_function_handed_to_a_pod_and_down(scene: Scene) -> None:
     scene.interval(2)
     assert scene.rules() == {"ib.vf_down"}
     assert scene.rule("ib.vf_down").device == "ibp24s0v2/1"
+
+
+def test_a_driver_without_its_rdma_part_is_one_fault(scene: Scene) -> None:
+    """All cards are on the bus; nothing is to be reseated."""
+    scene.interval()
+    scene.remove("sys/class/infiniband")
+    scene.interval(2)
+    found = scene.rule("ib.missing")
+    assert found.severity is Severity.WARN
+    assert found.value == 9
+    assert "mlx5_0/1, mlx5_1/1, mlx5_2/1, mlx5_3/1 and 5 more" in found.say
+    assert "reseat" not in found.next_step
+    assert scene.rules() == {"ib.missing"}

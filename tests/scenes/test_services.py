@@ -283,7 +283,7 @@ def test_a_cdi_specification_that_lacks_a_gpu(scenes: Make) -> None:
     scene = scenes().interval()
     scene.write("etc/cdi/nvidia.yaml", services_tree.cdi(range(7)))
     scene.interval(2)
-    assert "CDI does not name GPU7: 7 of 8" in scene.rule("container.cdi").say
+    assert "CDI names 7 of 8 GPUs, not GPU7" in scene.rule("container.cdi").say
 
 
 def without(name: str) -> str:

@@ -119,7 +119,51 @@ def slow(name: str, at: float) -> list[Event]:
     for i in range(8):
         events += _gpu_slow(name, i, at, clock)
         events.append(_port(name, i, at, clock))
-    return events
+    return [*events, *host_side(name, at)]
+
+
+def host_side(name: str, at: float) -> list[Event]:
+    """What a healthy host says of itself: storage, services, clock, tasks, versions, fabric."""
+    mount: dict[str, Scalar] = {
+        "fstype": "xfs", "source": "/dev/nvme0n1p2", "network": False, "expected": True,
+        "mounted": True, "read_only": False, "kernel_stopped_writing": False,
+        "size_bytes": 1000 * GIB, "free_bytes": 600 * GIB, "used_percent": 40.0,
+        "inodes": 1000000, "inodes_free": 950000,
+    }  # fmt: skip
+    shared: dict[str, Scalar] = {
+        **mount, "fstype": "nfs4", "source": "192.0.2.40:/home", "network": True,
+    }  # fmt: skip
+    services: list[dict[str, Scalar]] = [
+        {"service": s, "unit": f"{s}.service", "state": "active", "enabled": "enabled",
+         "running": True}
+        for s in ("fabricmanager", "persistenced", "dcgm", "slurmd", "chronyd")
+    ]  # fmt: skip
+    clock: dict[str, Scalar] = {
+        "daemon": "chrony", "synchronised": True, "offset_s": 0.0003, "source": "192.0.2.1",
+        "stratum": 3,
+    }  # fmt: skip
+    tasks: dict[str, Scalar] = {"processes": 2410, "uninterruptible": 0, "zombies": 0}
+    versions: dict[str, Scalar] = {
+        "driver": "570.86.15", "nccl": "2.27.3", "kernel": "5.14.0", "os": "Rocky 9",
+    }  # fmt: skip
+    readings: list[tuple[str, str, dict[str, Scalar]]] = [
+        ("storage", "", {"mounts": 2}), ("storage", "/", mount), ("storage", "/home", shared),
+        ("timesync", "", clock), ("tasks", "", tasks), ("versions", "", versions),
+    ]  # fmt: skip
+    for i in range(8):
+        fabric: dict[str, Scalar] = {"fabric_state": 3, "fabric_status": 0, "fabric_clique": 0}
+        work: dict[str, Scalar] = {"tensor_percent": 54.0, "dram_percent": 60.5}
+        readings += [("fabric", pci(i), fabric), ("gpm", pci(i), work)]
+    stamp = at - NOW + 1000
+    told: list[Event] = [
+        Sample(node=name, probe=probe, device=device, at=at, clock=stamp, values=values)
+        for probe, device, values in readings
+    ]
+    seen: dict[str, Scalar] = {"sees_processes": True, "manager": "systemd"}
+    return [
+        *told,
+        Sample(node=name, probe="services", at=at, clock=stamp, values=seen, rows=services),
+    ]
 
 
 def _process(name: str, i: int) -> dict[str, Scalar]:
@@ -221,7 +265,7 @@ def xid(name: str, at: float, device: str, number: int, text: str) -> Sample:
         at=at,
         clock=at - NOW + 1000,
         values={"source": "kmsg", "readable": True, "lost": 0},
-        rows=[{"mono": at - NOW + 864000 - 5, "text": line, "prio": 3, "src": "kmsg"}],
+        rows=[{"mono": at - NOW + 1000 - 5, "text": line, "prio": 3, "src": "kmsg"}],
     )
 
 

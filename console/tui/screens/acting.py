@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -14,6 +15,7 @@ from textual.screen import Screen
 from textual.widgets import Input
 
 from console.tui import commands
+from console.tui.plan_view import shown_path
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
 
@@ -119,9 +121,10 @@ class ActingScreen(Screen[None]):
     async def _gather(self, names: Sequence[str]) -> None:
         try:
             async for kept in self.console_app.engine.gather(names, "asked for in the console"):
-                said = f"{kept.node}: {kept.path}" + (f" ({kept.note})" if kept.note else "")
+                folder, name = os.path.split(kept.path)
+                note = f"\n{kept.note}" if kept.note else ""
                 self.notify(
-                    said,
+                    f"{kept.node}: evidence kept in {shown_path(folder)}\n{name}{note}",
                     severity="information" if kept.answered else "warning",
                     timeout=KEPT_SHOWN_S,
                     markup=False,

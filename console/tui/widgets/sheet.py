@@ -57,6 +57,10 @@ class Lines(ScrollView, can_focus=False):
         if regions:
             self.refresh(*regions)
 
+    def watch_show_vertical_scrollbar(self) -> None:
+        """A scrollbar takes a cell of every line."""
+        self.post_message(self.Resized())
+
     def on_resize(self, event: events.Resize) -> None:
         """Whoever computes the lines must know the new size."""
         self.virtual_size = Size(self.size.width, len(self.lines))
