@@ -12,7 +12,6 @@ from msgspec import Struct
 
 from console.audit import LINE_BYTES, AuditLine, digest
 from console.output import Exit, Stdout, say
-from console.settings import state_dir
 from inventory.errors import UsageError
 from inventory.expressions import expand
 from probes.sanitise import clean
@@ -81,9 +80,8 @@ def breaks(path: Path) -> Iterator[Break]:
         before = entry.raw
 
 
-def run(path: Path | None, *, nodes: str, verify: bool, json: bool) -> int:
+def run(path: Path, *, nodes: str, verify: bool, json: bool) -> int:
     """Exit 0, or 2 when `verify` finds the chain broken."""
-    path = path or state_dir() / "audit.jsonl"
     if verify:
         return _verify(path)
     wanted = frozenset(expand(nodes)) if nodes else None

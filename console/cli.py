@@ -188,7 +188,7 @@ def main() -> NoReturn:
     except click.exceptions.Exit as exit_:
         sys.exit(exit_.exit_code)
     except click.ClickException as error:
-        _leave(error.format_message(), 64)
+        _leave(_with_hint(error), 64)
     except UsageError as error:
         _leave(str(error), 64)
     except ConsoleError as error:
@@ -206,6 +206,19 @@ def _fill_closed_streams() -> None:
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115 - for good
+
+
+def _with_hint(error: click.ClickException) -> str:
+    """What click says, and what to write instead where it does not tell."""
+    said = error.format_message()
+    context = error.ctx if isinstance(error, click.UsageError) else None
+    if context is None or "Did you mean" in said or "is not" in said:
+        return said
+    if "unexpected extra argument" in said and any(
+        p.metavar == "HOSTS" for p in context.command.params
+    ):
+        return f"{said}; several HOSTS are one word: gpu005,gpu006 or 'gpu[005-006]'"
+    return f"{said.removesuffix('.')}; `{context.command_path} --help` lists what it takes"
 
 
 def _leave(text: str, code: int) -> NoReturn:

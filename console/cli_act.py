@@ -21,9 +21,19 @@ from console.options import JSON, Number, Request, evicting, eviction, with_requ
     "--override", is_flag=True, help="Also nodes drained by others; their reason is kept in ours."
 )
 @click.option("--count", type=int, metavar="N", help="Number of nodes, needed above the cap.")
-@click.option("--no-evidence", "evidence", flag_value=False, default=True, help="Take no bundles.")
 @click.option(
-    "--wait", "wait_s", type=Number(1, 604800), metavar="S", help="Until their jobs have ended."
+    "--no-evidence",
+    "evidence",
+    flag_value=False,
+    default=True,
+    help="Take no evidence bundle first.",
+)
+@click.option(
+    "--wait",
+    "wait_s",
+    type=Number(1, 604800),
+    metavar="S",
+    help="Then wait up to S for their jobs to end.",
 )
 @eviction
 @JSON
@@ -37,7 +47,7 @@ def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
 @click.command()
 @click.argument("nodes_expression", metavar="HOSTS")
 @with_request
-@click.option("--reason", default="", help="For the audit file.")
+@click.option("--reason", default="", metavar="TEXT", help="For the audit file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--dry-run", is_flag=True, help="Show the plan and stop.")
 @click.option("--override", is_flag=True, help="Also nodes that others drained.")
@@ -56,8 +66,14 @@ def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
 @click.command()
 @click.argument("nodes_expression", metavar="HOSTS")
 @with_request
-@click.option("-o", "into", type=click.Path(path_type=Path), metavar="DIR", help="Where to put it.")
-@click.option("--why", default="", help="Noted in the bundle.")
+@click.option(
+    "-o",
+    "into",
+    type=click.Path(path_type=Path),
+    metavar="DIR",
+    help="Where to put it [our state directory].",
+)
+@click.option("--why", default="", metavar="TEXT", help="Noted in the bundle.")
 @click.option("--bug-report", is_flag=True, help="Also run nvidia-bug-report.sh there (minutes).")
 @JSON
 def evidence(request: Request, /, nodes_expression: str, **options: Any) -> None:
@@ -71,12 +87,25 @@ def evidence(request: Request, /, nodes_expression: str, **options: Any) -> None
 @click.argument("nodes", default="", metavar="[HOSTS]")
 @click.option("--verify", is_flag=True, help="Check that no line was changed, added or removed.")
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Another audit file.")
+@click.option("--demo", is_flag=True, help="What was done to the embedded cluster.")
 @JSON
-def audit(nodes: str, verify: bool, path: Path | None, as_json: bool) -> None:
+@click.pass_context
+def audit(
+    context: click.Context,
+    /,
+    nodes: str,
+    verify: bool,
+    path: Path | None,
+    demo: bool,
+    as_json: bool,
+) -> None:
     """What was drained and resumed from here, by whom, when, and with which outcome."""
     from console.audit_read import run
+    from console.settings import demo_dir, state_dir
 
-    sys.exit(run(path, nodes=nodes, verify=verify, json=as_json))
+    root: Request = context.find_object(Request) or Request({})
+    folder = demo_dir() if demo or root.get("demo") else state_dir()
+    sys.exit(run(path or folder / "audit.jsonl", nodes=nodes, verify=verify, json=as_json))
 
 
 @click.command()

@@ -26,6 +26,8 @@ from probes.bundle import AgentConfig
 from probes.event import Event, NodeState
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from console.evidence import Kept
     from inventory.kube_evict import Eviction
     from probes.session import Session
@@ -48,13 +50,18 @@ class Engine:
         transport: Callable[[], Transport] | None = None,
         schedulers: Mapping[str, Scheduler] | None = None,
         fleet: Fleet | None = None,
+        state: Path | None = None,
     ) -> None:
-        """`transport` is called when the first session starts, so that SSH is imported late."""
+        """`transport` is called when the first session starts, so that SSH is imported late.
+
+        `state` holds what is written on this machine: audit file, evidence, results of tests.
+        """
         self.inventory = inventory
         self.settings = settings
         self.fleet = fleet or Fleet(inventory)
         self.schedulers = dict(schedulers if schedulers is not None else schedulers_for(inventory))
-        self.audit = Audit(state_dir() / "audit.jsonl")
+        self.state = state or state_dir()
+        self.audit = Audit(self.state / "audit.jsonl")
         self.taps: list[Sink] = []
         """Called with every Event after the Fleet took it in."""
         self.sessions: dict[str, Session] = {}
@@ -220,8 +227,10 @@ class Engine:
             text
             for name in plan.nodes
             for text in [
-                *since.retest(self.fleet.nodes[name]),
-                *await asyncio.to_thread(since.notes, self.fleet.nodes[name], now),
+                *since.retest(self.fleet.nodes[name], self.state / "tests.ndjson"),
+                *await asyncio.to_thread(
+                    since.notes, self.fleet.nodes[name], now, self.state / "evidence"
+                ),
             ]
         ]
         return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))

@@ -117,7 +117,7 @@ async def collect(
     Each node is asked over a connection of its own, so that a stuck session does not matter.
     """
     wanted = list(dict.fromkeys(names))
-    target = private(into or folder())
+    target = private(into or engine.state / "evidence")
     gate = asyncio.Semaphore(AT_ONCE)
     transport = engine.transport()
 

@@ -7,14 +7,17 @@ sick nodes than the caps allow look like one common cause: then none is drained.
 
 from __future__ import annotations
 
+import fnmatch
+import functools
 from typing import TYPE_CHECKING
 
 from console import act
 from console.output import AutomaticReport
 from console.plan_notes import OUT_OF_WORK
-from console.policy import Automatic, Policy
+from console.policy import SITE_FILE, Automatic, Policy
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import fold
+from inventory.nearest import nearest
 from probes.event import Finding, Severity
 
 if TYPE_CHECKING:
@@ -22,13 +25,31 @@ if TYPE_CHECKING:
 
 
 def caps(policy: Policy) -> Automatic:
-    """The caps. UsageError when the policy does not allow automatic drains."""
+    """The caps. UsageError when the policy allows no automatic drains, or names no rule of ours."""
     if policy.automatic is None:
+        path = policy.path or SITE_FILE
         raise UsageError(
             "no policy allows automatic drains", where="--drain-on",
-            instead="write automatic: {max_nodes: 2, max_share: 0.05} into the policy file",
+            instead=f"write automatic: {{max_nodes: 2, max_share: 0.05}} into {path}",
         )  # fmt: skip
+    for pattern in policy.automatic.rules:
+        if not fnmatch.filter(_rules(), pattern):
+            raise UsageError(
+                f"automatic.rules: no rule is called {pattern!r}", where=policy.path,
+                instead=nearest(pattern, _rules()),
+            )  # fmt: skip
     return policy.automatic
+
+
+@functools.cache
+def _rules() -> tuple[str, ...]:
+    """What a finding's rule can be; those of Xids carry the number."""
+    from probes.checks import RULES
+    from probes.rules import load_rules
+
+    known = load_rules(None)
+    numbered = [f"xid.{code}" for code in known.xids] + [f"sxid.{code}" for code in known.sxids]
+    return (*(rule.id for rule in RULES), *numbered)
 
 
 async def drain_sick(engine: Engine, limits: Automatic, *, dry_run: bool) -> AutomaticReport:
@@ -38,8 +59,8 @@ async def drain_sick(engine: Engine, limits: Automatic, *, dry_run: bool) -> Aut
     if len(sick) > room:
         return AutomaticReport(
             dry_run=dry_run, refused=dict.fromkeys(sick, f"{len(sick)} sick, room for {room}"),
-            summary=f"nothing drained: {len(sick)} nodes are sick ({fold(sick)}) and the policy "
-            f"leaves room for {room}; a common cause is likely, look at it",
+            summary=f"nothing drained: sick are {len(sick)} ({fold(sick)}) and the policy leaves "
+            f"room for {room}; {_why(engine, limits, len(sick))}",
         )  # fmt: skip
     done: list[str] = []
     refused: dict[str, str] = {}
@@ -78,6 +99,15 @@ def _room(engine: Engine, limits: Automatic) -> int:
     """How many more may go within the hour; drains of people count."""
     healthy, recent = act.pool(engine.fleet)
     return max(0, min(limits.max_nodes, int(limits.max_share * (healthy + recent))) - recent)
+
+
+def _why(engine: Engine, limits: Automatic, sick: int) -> str:
+    """What the operator makes of too little room."""
+    healthy, recent = act.pool(engine.fleet)
+    if limits.max_share * (healthy + recent) < 1:
+        return f"max_share {limits.max_share:g} of {healthy + recent} nodes is less than one node"
+    went = f"{recent} went within the hour; " if recent else ""
+    return f"{went}{'a common cause is likely, ' if sick + recent > 1 else ''}look at it"
 
 
 async def _drain(

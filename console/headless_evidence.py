@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from console.evidence import Kept, collect, folder
+from console.evidence import Kept, collect
 from console.headless_act import LOOK_S
 from console.launch import engine_for, run_async
 from console.output import Exit, Stdout, as_json, say
@@ -56,7 +56,7 @@ async def _run(
                 out.write(as_json(kept, indent=False) if json else f"{kept.path}\n".encode())
                 _tell(kept)
         except OSError as error:
-            place = error.filename or into or folder()
+            place = error.filename or into or engine.state / "evidence"
             raise ConsoleError(f"evidence not kept in {place}: {error.strerror}") from error
     return Exit.OK if whole else Exit.UNKNOWN
 

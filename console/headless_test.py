@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import sys
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
@@ -14,7 +15,7 @@ from console import units
 from console.engine import Engine
 from console.launch import engine_for, run_async
 from console.output import Stdout, as_json, as_ndjson, exit_code, say
-from console.settings import private, state_dir
+from console.settings import private
 from inventory.expressions import expand, fold
 from probes.event import SCHEMA, Event, Finding, NodeState, NodeStatus, Sample, Severity, worst
 
@@ -103,7 +104,7 @@ async def _run(request: Request, names: list[str], force: bool, limit_s: float, 
             sessions.cancel()
         engine.fleet.tick()
         reports = [_report(engine, name, refused, watcher) for name in names]
-    _store(watcher.samples)
+    _store(watcher.samples, engine.state)
     result = TestDocument(
         schema=SCHEMA,
         at=started,
@@ -185,10 +186,10 @@ def _float(value: object) -> float | None:
     return float(value) if isinstance(value, int | float) else None
 
 
-def _store(samples: list[Event]) -> None:
+def _store(samples: list[Event], state: Path) -> None:
     """Append the results to the state directory; a full disk costs the record, not the result."""
     try:
-        with (private(state_dir()) / "tests.ndjson").open("ab") as file:
+        with (private(state) / "tests.ndjson").open("ab") as file:
             file.write(as_ndjson(samples))
     except OSError as error:
         say(f"results not stored: {error.strerror}")

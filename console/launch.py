@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from console.engine import Engine
 from console.fleet import Fleet
+from console.settings import demo_dir
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
 from probes.rules import load_rules
@@ -37,7 +38,8 @@ async def engine_for(
             inventory = _narrowed(demo.inventory, request, only)
             fleet = Fleet(inventory, rules, one_pass=one_pass)
             scheduler = demo.scheduler
-            yield Engine(inventory, settings, fleet=fleet, schedulers={scheduler.name: scheduler})
+            schedulers = {scheduler.name: scheduler}
+            yield Engine(inventory, settings, fleet=fleet, schedulers=schedulers, state=demo_dir())
         return
     for name in ("scenario", "nodes"):
         if request.get(name):

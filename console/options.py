@@ -31,7 +31,11 @@ class Number(click.FloatRange):
 
 WHERE = (
     click.option(
-        "-i", "--inventory", "source", metavar="FILE|slurm:|ssh:|local:", help="Which nodes exist."
+        "-i",
+        "--inventory",
+        "source",
+        metavar="FILE|slurm:|k8s:|ssh:|local:",
+        help="Which nodes exist: a file, a scheduler's, those of ssh_config, or this machine.",
     ),
     click.option("-w", "hosts", metavar="HOSTS", help="Only these nodes, e.g. gpu[001-016]."),
     click.option("-x", "exclude", metavar="HOSTS", help="Not these nodes."),
@@ -40,7 +44,10 @@ WHERE = (
         "--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."
     ),
     click.option(
-        "--scenario", type=click.Path(path_type=Path), metavar="FILE", help="Story of the demo."
+        "--scenario",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Story of the demo instead of its own.",
     ),
     click.option(
         "--nodes", type=click.IntRange(1, 256), metavar="N", help="Nodes of the demo [16]."
@@ -52,10 +59,10 @@ HOW = (
         "timeout_s",
         type=Number(0.5, 600),
         metavar="S",
-        help="Per node [12].",
+        help="For each node in one pass [12].",
     ),
     click.option(
-        "--fanout", type=click.IntRange(1, 1024), metavar="N", help="Handshakes at a time [64]."
+        "--fanout", type=click.IntRange(1, 1024), metavar="N", help="SSH handshakes at a time [64]."
     ),
     click.option(
         "--window",
@@ -65,7 +72,10 @@ HOW = (
         help="Between the two counter samples of a pass [1].",
     ),
     click.option(
-        "--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits."
+        "--rules",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Overlay of limits and of what nodes should have.",
     ),
     click.option(
         "--read-only",

@@ -97,6 +97,6 @@ def _evidence(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
         for finding in grave[:FINDINGS]:
             yield f"{name}: {finding.severity}: {finding.say}"
         if len(grave) > FINDINGS:
-            yield f"{name}: and {len(grave) - FINDINGS} findings more"
+            yield f"{name}: and {len(grave) - FINDINGS} more"
         if fleet.verdict(name) is Severity.OK:
             yield f"{name} has no findings: it looks healthy"

@@ -36,6 +36,11 @@ def state_dir() -> Path:
     return user_state_path("gpuconsole", appauthor=False)
 
 
+def demo_dir() -> Path:
+    """The same of the embedded cluster: its drains, bundles and tests prove nothing of a real node."""
+    return state_dir() / "demo"
+
+
 def log_path() -> Path:
     """The log file of the screen, which must not write to the terminal."""
     return user_log_path("gpuconsole", appauthor=False) / "gpuconsole.log"

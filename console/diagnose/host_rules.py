@@ -99,7 +99,7 @@ MANAGER = Rule(
     cause="one of the two was upgraded without the other",
     action=Action.DRAIN,
     next_step="install nvidia-fabricmanager of the driver's version, restart it; else reboot",
-    source="message of Fabric Manager; CUDA fails with error 802 without it",
+    source="Fabric Manager's own message; CUDA start-up fails with error 802 without it [nvml]",
     others="-",
     example="fabric manager NVIDIA GPU driver interface version 535.183.01 don't match with driver "
     "version 535.161.08",

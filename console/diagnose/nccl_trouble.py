@@ -185,7 +185,7 @@ KNOWN = (
 
 _RELEVANT = re.compile(
     r"NCCL WARN|Test (?:NCCL|CUDA) failure|: Test failure|Test timeout|CUDA error|Cuda failure|"
-    r"nccl\w+Error|oom.?kill|error while loading|symbol lookup|DUE TO TIME LIMIT|"
+    r"nccl\w+Error|oom.?kill|error while loading|symbol lookup|DUE TO TIME LIMIT|not enough slots|"
     r"Out Of Memory|NVLINK SHARP|libnccl|RuntimeError|DistBackendError",
     re.IGNORECASE,
 )

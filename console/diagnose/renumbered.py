@@ -74,10 +74,28 @@ def moved(moves: dict[int, int]) -> str:
     if not moves:
         return ""
     old = sorted(moves)
-    steps = {was - now for was, now in moves.items()}
-    by = f" down by {'one' if steps == {1} else steps.pop()}" if len(steps) == 1 else ""
-    span = f"{old[0]}-{old[-1]}" if len(old) > 1 else str(old[0])
+    spans = [_span(*run) for run in _runs(moves)]
+    first = f"; index{'es' if len(old) > 1 else ''} {spans[0][0]} moved{spans[0][1]}"
+    more = "".join(f", {span}{by}" for span, by in spans[1:6])
     return (
-        f"; index{'es' if len(old) > 1 else ''} {span} moved{by}, so older notes that name "
-        f"GPU {old[len(old) // 2]} mean another card now"
+        f"{first}{more}, so older notes that name GPU {old[len(old) // 2]} mean another card now"
     )
+
+
+def _runs(moves: dict[int, int]) -> list[tuple[int, int, int]]:
+    """(first old index, last one, steps down) of neighbours that moved alike."""
+    runs: list[tuple[int, int, int]] = []
+    for was, now in sorted(moves.items()):
+        step = was - now
+        if runs and runs[-1][1] == was - 1 and runs[-1][2] == step:
+            runs[-1] = (runs[-1][0], was, step)
+        else:
+            runs.append((was, was, step))
+    return runs
+
+
+def _span(first: int, last: int, step: int) -> tuple[str, str]:
+    """As "3-7" and " down by one"."""
+    number = {1: "one", 2: "two", 3: "three"}.get(abs(step), str(abs(step)))
+    way = "down" if step > 0 else "up"
+    return (f"{first}-{last}" if last > first else str(first)), f" {way} by {number}"

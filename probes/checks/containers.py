@@ -112,6 +112,6 @@ def _unnamed(look: Look) -> Iterator[Finding]:
     if lacking:
         yield CDI.finding(
             look, f"CDI names {len(here) - len(lacking)} of {len(here)} GPUs, not "
-            f"{', '.join(lacking[:4])}{' ...' * (len(lacking) > 4)}", (f"CDI names /dev/nvidia{{{told}}}",), device="cdi", label="CDI",
-            value=len(lacking),
+            f"{', '.join(lacking[:4])}{' ...' * (len(lacking) > 4)}",
+            (f"CDI names /dev/nvidia{{{told}}}",), device="cdi", label="CDI", value=len(lacking),
         )  # fmt: skip

@@ -139,7 +139,8 @@ def _unusable(look: Look, node: Sample) -> Iterator[Finding]:
     blind = code in NO_RIGHTS or (bool(confined) and code in (NOT_LOADED, UNKNOWN_ERROR))
     yield DRIVER.finding(
         look,
-        f"NVML does not start: {known.say.partition(': critical')[0]}{f' (this login is in {confined})' if confined else ''}",
+        f"NVML does not start: {known.say.partition(': critical')[0]}"
+        f"{f' (this login is in {confined})' if confined else ''}",
         evidence, value=code,
         severity=Severity.UNKNOWN if blind else None,
         action=Action.FIX_CONFIG if blind else None,

@@ -25,6 +25,7 @@ from inventory.scheduler import STATES, Allocation, Job, Plan, Step
 from inventory.slurm import Slurm
 from probes.event import Finding, Sample, Severity
 from probes.rules import load_rules
+from probes.sanitise import clean
 
 State = dict[str, Allocation]
 NAMES = [f"n{number}" for number in range(1, 13)]
@@ -224,7 +225,7 @@ async def test_the_right_count_does_it(tmp_path: Path) -> None:
     assert scheduler.written == NAMES
 
 
-@given(st.text(min_size=1, max_size=60).filter(lambda text: text.strip()))
+@given(st.text(min_size=1, max_size=60).filter(lambda text: clean(text).strip()))
 def test_a_reason_is_one_argument_whatever_it_holds(reason: str) -> None:
     plan = act.plan("drain", ["n1"], reason, fleet({"n1": allocation("n1")}), SLURM)
     (command,) = plan.commands

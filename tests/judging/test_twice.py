@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,7 @@ from probes.ledger import Ledger
 from tests.judging.build import NOW, RULES, Built, by_rule, findings
 
 EDAC = "EDAC MC1: 1 UE memory read error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)"
-MOUNT = {"mounted": True, "fstype": "ext4", "network": False, "expected": True}
+MOUNT: dict[str, Any] = {"mounted": True, "fstype": "ext4", "network": False, "expected": True}
 
 
 def memory(node: Built) -> None:
