@@ -1,174 +1,29 @@
-"""Drain and resume: plan (pure), confirm (the caller), execute, what the scheduler reports."""
+"""Drain and resume once a plan is confirmed: evidence, write, audit, what the scheduler says."""
 
 from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from console.audit import Audit
 from console.fleet import Fleet
-from console.plan_notes import OUT_OF_WORK, warnings
+from console.plan import by_scheduler
 from inventory.errors import ConsoleError, UsageError
-from inventory.expressions import natural_key
-from inventory.scheduler import MARKER, Allocation, Plan, Scheduler, Step
-from probes.event import Event, Severity
-from probes.sanitise import clean
+from inventory.scheduler import Plan, Scheduler, Step
+from probes.event import Event
 
 if TYPE_CHECKING:
     from console.evidence import Kept
     from inventory.kube_evict import Eviction
     from inventory.kubernetes import Kubernetes
 
-REASON_CHARS = 1000
-"""Of a reason as it is audited; schedulers keep less."""
-CAP_WINDOW_S = 3600.0
-"""Drains of the last hour count against the cap, whoever did them (our estimate): ten drains of a
-tenth each are as bad as one of everything."""
-SCHEDULERS_OWN = frozenset({"not responding"})
-"""Reasons that Slurm writes itself for a dead node: nobody's decision is overwritten."""
 Gather = Callable[[Sequence[str], str], AsyncIterator["Kept"]]
 """Takes evidence of these nodes for this reason; see console.evidence."""
 FINAL_PHASES = frozenset({"refused", "done", "failed"})
-
-
-def plan(
-    verb: str,
-    names: Iterable[str],
-    reason: str,
-    fleet: Fleet,
-    schedulers: Mapping[str, Scheduler],
-    *,
-    override: bool = False,
-    despite_findings: bool = False,
-    cap: float = 0.2,
-    forbidden: Callable[[str], str] = lambda node: "",
-) -> Plan:
-    """What would happen to these nodes; pure, from what the Fleet knows now.
-
-    `forbidden` says why the operator may not do this to a node ("" when they may).
-
-    Raises UsageError when the reason is missing.
-    """
-    reason = clean(reason, REASON_CHARS)
-    if verb == "drain" and not reason.strip():
-        raise UsageError(
-            "a drain needs a reason", where="--reason", instead="say why, e.g. 'Xid 79 GPU3'"
-        )
-    refused: dict[str, str] = {}
-    wanted: list[str] = []
-    for name in sorted(dict.fromkeys(names), key=natural_key):
-        why = _refusal(verb, name, fleet, schedulers, override, despite_findings)
-        why = why or forbidden(name)
-        if why:
-            refused[name] = why
-        else:
-            wanted.append(name)
-    before = fleet.allocations(name for name in (*wanted, *refused) if name in fleet.nodes)
-    return Plan(
-        verb=verb,
-        nodes=tuple(wanted),
-        reason=reason.strip(),
-        commands=tuple(_commands(verb, wanted, reason.strip(), fleet, schedulers)),
-        refused=refused,
-        warnings=tuple(warnings(verb, wanted, fleet, before)),
-        before=tuple(before.values()),
-        confirm_count=_typed_count(verb, wanted, fleet, cap),
-    )
-
-
-def _refusal(
-    verb: str,
-    name: str,
-    fleet: Fleet,
-    schedulers: Mapping[str, Scheduler],
-    override: bool,
-    despite_findings: bool,
-) -> str:
-    """Why this node is left alone; "" when it may be written."""
-    facts = fleet.nodes.get(name)
-    if facts is None:
-        return "not in the inventory"
-    if facts.node.scheduler not in schedulers:
-        return "no scheduler is configured for this node"
-    now = facts.allocation
-    if now is None:
-        return f"{facts.node.scheduler} did not report this node: its state is unknown"
-    if verb == "drain":
-        return _drain_refusal(now, override)
-    return _resume_refusal(name, now, fleet, override, despite_findings)
-
-
-def _drain_refusal(now: Allocation, override: bool) -> str:
-    if now.state in ("drained", "draining"):
-        if now.ours:
-            return f"already {now.state} by us: {now.reason}"
-        if not override:
-            return f"already {now.state} by {now.reason_by or 'somebody else'}: {now.reason}"
-    foreign = now.reason and not now.ours and now.reason.lower() not in SCHEDULERS_OWN
-    if now.state == "down" and foreign and not override:
-        return f"down, and {now.reason_by or 'somebody else'} says why: {now.reason}"
-    return ""
-
-
-def _resume_refusal(
-    name: str, now: Allocation, fleet: Fleet, override: bool, despite_findings: bool
-) -> str:
-    if now.state not in ("drained", "draining", "down"):
-        return f"not drained: {now.state}"
-    if not now.ours and not override:
-        return f"drained by {now.reason_by or 'somebody else'}, not by us: {now.reason}"
-    verdict = fleet.verdict(name)
-    if verdict.rank >= Severity.UNKNOWN.rank and not despite_findings:
-        sick = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
-        return f"still {verdict}: {sick}"
-    return ""
-
-
-def _commands(
-    verb: str, names: Sequence[str], reason: str, fleet: Fleet, schedulers: Mapping[str, Scheduler]
-) -> Iterable[tuple[str, ...]]:
-    for key, members in _by_scheduler(names, fleet).items():
-        scheduled = [fleet.nodes[name].node.scheduled_as for name in members]
-        if verb == "drain":
-            yield from schedulers[key].drain_commands(scheduled, reason)
-        else:
-            yield from schedulers[key].resume_commands(scheduled)
-
-
-def _by_scheduler(names: Sequence[str], fleet: Fleet) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name in names:
-        groups.setdefault(fleet.nodes[name].node.scheduler or "", []).append(name)
-    return groups
-
-
-def _typed_count(verb: str, wanted: Sequence[str], fleet: Fleet, cap: float) -> int | None:
-    if verb != "drain" or not wanted:
-        return None
-    healthy, recent = pool(fleet)
-    taken = len(wanted) + recent
-    return len(wanted) if taken > max(1.0, cap * (healthy + recent)) else None
-
-
-def pool(fleet: Fleet) -> tuple[int, int]:
-    """Nodes in work, and nodes that any console took out within the window."""
-    known = [a for f in fleet.nodes.values() if (a := f.allocation) is not None]
-    healthy = sum(1 for a in known if a.state not in (*OUT_OF_WORK, "unknown"))
-    return healthy, sum(1 for a in known if _drained_lately(a, fleet.clock()))
-
-
-def _drained_lately(now: Allocation, at: float) -> bool:
-    """Whether any console took this node out within the window: the scheduler tells all of them.
-
-    One that does not tell when (a hook) may mean any time: then it counts until it is resumed.
-    """
-    if now.state not in OUT_OF_WORK or not now.reason.startswith(MARKER):
-        return False
-    return now.reason_at is None or at - now.reason_at < CAP_WINDOW_S
 
 
 async def execute(
@@ -204,7 +59,7 @@ async def execute(
         ) from error
     open_ends = dict.fromkeys(plan.nodes, "its outcome was not seen")
     try:
-        for key, members in _by_scheduler(plan.nodes, fleet).items():
+        for key, members in by_scheduler(plan.nodes, fleet).items():
             out: list[str] = []
             async for step in _act(plan, members, fleet, schedulers[key], audit, feed, override):
                 if step.phase in FINAL_PHASES:

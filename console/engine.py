@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from console import act
+from console import plan as planning
 from console.audit import Audit
 from console.fleet import Fleet
 from console.schedulers import schedulers_for
@@ -189,7 +190,7 @@ class Engine:
         self.check_may_write(verb)
         await self.read_schedulers()
         self.fleet.tick()
-        plan = act.plan(
+        plan = planning.plan(
             verb,
             names,
             reason,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from console import act
 from console.output import AutomaticReport
+from console.plan import pool
 from console.plan_notes import OUT_OF_WORK
 from console.policy import SITE_FILE, Automatic, Policy
 from inventory.errors import ConsoleError, UsageError
@@ -59,7 +60,7 @@ async def drain_sick(engine: Engine, limits: Automatic, *, dry_run: bool) -> Aut
     if len(sick) > room:
         return AutomaticReport(
             dry_run=dry_run, refused=dict.fromkeys(sick, f"{len(sick)} sick, room for {room}"),
-            summary=f"nothing drained: sick are {len(sick)} ({fold(sick)}) and the policy leaves "
+            summary=f"nothing drained: {len(sick)} sick ({fold(sick)}) and the policy leaves "
             f"room for {room}; {_why(engine, limits, len(sick))}",
         )  # fmt: skip
     done: list[str] = []
@@ -97,13 +98,13 @@ def _proves(finding: Finding, limits: Automatic) -> bool:
 
 def _room(engine: Engine, limits: Automatic) -> int:
     """How many more may go within the hour; drains of people count."""
-    healthy, recent = act.pool(engine.fleet)
+    healthy, recent = pool(engine.fleet)
     return max(0, min(limits.max_nodes, int(limits.max_share * (healthy + recent))) - recent)
 
 
 def _why(engine: Engine, limits: Automatic, sick: int) -> str:
     """What the operator makes of too little room."""
-    healthy, recent = act.pool(engine.fleet)
+    healthy, recent = pool(engine.fleet)
     if limits.max_share * (healthy + recent) < 1:
         return f"max_share {limits.max_share:g} of {healthy + recent} nodes is less than one node"
     went = f"{recent} went within the hour; " if recent else ""

@@ -37,7 +37,7 @@ def state_dir() -> Path:
 
 
 def demo_dir() -> Path:
-    """The same of the embedded cluster: its drains, bundles and tests prove nothing of a real node."""
+    """The same of the demo: its drains, bundles and tests prove nothing of a real node."""
     return state_dir() / "demo"
 
 

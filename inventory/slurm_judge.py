@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from inventory.node import Node
-from inventory.scheduler import Allocation, Job, Step
+from inventory.scheduler import MARKER, Allocation, Job, Step
 from inventory.slurm_read import Snapshot
 from inventory.slurm_reason import foreign, kept_part, lost_by_slurm, reason_text
 from inventory.slurm_text import SlurmNode, read_gpus
@@ -70,7 +70,9 @@ def judge_drain(
     if theirs and not override:
         return step(name, "refused", f"left alone: {theirs}", ok=False), ""
     text = reason_text(reason, "" if lost else kept_part(node))
-    if node.state.drain and node.reason == text:
+    ours = node.reason.startswith(MARKER) and not theirs
+    if node.state.drain and (ours or node.reason == text):
+        # Another console of ours was faster: its reason stays.
         return step(name, "done", f"already {describe(node)}"), ""
     return step(name, "check", describe(node)), text
 

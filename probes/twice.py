@@ -47,6 +47,7 @@ TOLD_BY: dict[str, tuple[tuple[str, _Same], ...]] = {
     "host.corrected_errors": (("host.edac_ce", _edac), ("host.edac_ue", _edac)),
     "host.cpu_hot": (("host.cpu_throttle", _anywhere),),
     "nvlink.fabric": (("service.fabricmanager", _anywhere),),
+    "gpu.config_space": (("gpu.lost", _one_device),),
     "storage.disk": (("disk.raid_degraded", _one_device),),
     "storage.nvme": (("nvme.dead", _one_device), ("nvme.hung", _one_device)),
     "storage.nfs": (("storage.hung", _server),),

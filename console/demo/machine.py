@@ -63,7 +63,9 @@ class Machine:
         _executable(self.bin / "python3", _python3(self.directory))
         for tool in tools.TOOLS:
             words = [sys.executable, "-I", "-S", tools.__file__, tool, str(self.directory)]
-            _executable(self.bin / tool, f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
+            _executable(
+                self.bin / tool, f'#!/bin/sh\nDEMO_PARENT=$PPID exec {shlex.join(words)} "$@"\n'
+            )
 
     def advance(self, t: float, speed: float, now: float) -> None:
         """Bring everything to story time t; `now` is the monotonic clock at that moment."""

@@ -36,7 +36,8 @@ _ERROR = re.compile(
 )
 _BUDGET = re.compile(r"[Dd]isruption budget (\S+) needs (\d+)")
 _CANNOT = re.compile(
-    r"cannot delete ([^:]*?)(?:\(use (\S+) to override\))?: ([^\],]+(?:, (?!cannot delete)[^\],]+)*)"
+    r"cannot delete ([^:]*?)(?:\(use (\S+) to override\))?: "
+    r"([^\],]+(?:, (?!cannot delete)[^\],]+)*)"
 )
 _TIMEOUT = re.compile(r"global timeout reached|timed out waiting|drain did not complete within")
 _LEFT = re.compile(r"error when waiting for pod[s]? \"?(?P<pod>[^\"\s]+)\"?")
@@ -161,7 +162,8 @@ def _say(drain: Drain) -> str:
     if drain.timeout:
         return f"Drain of {nodes} ended at its time limit; it is cordoned, pods are left."
     if drain.nodes and all(word in ("drained", "evicted") for word in drain.nodes.values()):
-        return f"{nodes}: drained, {len(drain.gone)} pod{'' if len(drain.gone) == 1 else 's'} evicted."
+        number = len(drain.gone)
+        return f"{nodes}: drained, {number} pod{'s' * (number != 1)} evicted."
     if drain.nodes and all(word == "uncordoned" for word in drain.nodes.values()):
         return f"{nodes}: takes pods again."
     left = len(drain.namespaces) - len(drain.gone)

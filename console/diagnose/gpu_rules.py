@@ -116,7 +116,9 @@ NO_TOOL = Rule(
     others="-",
     example="bash: nvidia-smi: command not found",
 )
-RULES = (READING, HISTORY, DRAIN_RESET, REPAIR, FABRIC_HEALTH, MEMORY_HELD, NONE, CONTAINER, NO_TOOL)
+RULES = (
+    READING, HISTORY, DRAIN_RESET, REPAIR, FABRIC_HEALTH, MEMORY_HELD, NONE, CONTAINER, NO_TOOL,
+)  # fmt: skip
 BROKEN_CELLS = 3
 """Errors in place of readings from which a card is dying."""
 HELD_SHARE = 0.05

@@ -99,7 +99,8 @@ def _all_well(cards: Sequence[Card]) -> str:
     names = {card.name for card in cards if card.name}
     product = f" ({names.pop()})" if len(names) == 1 else ""
     if not any(card.values for card in cards):
-        return f"{len(cards)} GPU{'s' * (len(cards) != 1)} listed{product}; a list of names shows no health"
+        plural = "s" * (len(cards) != 1)
+        return f"{len(cards)} GPU{plural} listed{product}; a list of names shows no health"
     return f"{len(cards)} GPU{'s' if len(cards) != 1 else ''}{product}: nothing wrong in this paste"
 
 

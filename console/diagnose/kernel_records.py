@@ -22,7 +22,8 @@ RECORD_KEYS = 200
 
 WANTED = re.compile(
     r"NVRM|SXid|nvidia-modeset|peermem|NVSwitch|mlx5_core|\befa\b|rdmap|NETDEV WATCHDOG|Unit Hang"
-    r"|tx_timeout|TX timeout|tx timeout|[Ll]ink is [UuDd]|[Ll]ost carrier|[Gg]ained carrier|Keep alive"
+    r"|tx_timeout|TX timeout|tx timeout|[Ll]ink is [UuDd]|[Ll]ost carrier|[Gg]ained carrier"
+    r"|Keep alive"
     r"|[Ff]irmware "
     r"|Reset adapter|Rx/Tx|eset (?:failed|requested)"
     r"|Bus Error|AER: |pciehp|power state|DMAR|AMD-Vi|arm-smmu|: +\[ ?\d{1,2}\] [A-Z]"

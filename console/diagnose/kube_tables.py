@@ -20,7 +20,8 @@ BUDGETS = re.compile(r"^[ \t]*(?:NAMESPACE +)?NAME +MIN AVAILABLE +MAX UNAVAILAB
 RUNTIME = re.compile(r"(nvidia-container-cli: .{1,160}|could not select device driver .{1,120})")
 UNHEALTHY = re.compile(
     r"XidCriticalError: Xid=(?P<xid>\d{1,4}) on Device=(?P<gpu>[\w-]{4,60})"
-    r"|'(?P<resource>(?:nvidia|amd)\.com/\S{1,40})' device marked unhealthy: (?P<marked>[\w-]{4,60})"
+    r"|'(?P<resource>(?:nvidia|amd)\.com/\S{1,40})' device marked unhealthy: "
+    r"(?P<marked>[\w-]{4,60})"
 )
 """Lines of the device plugin's log."""
 ALLOCATE = re.compile(r"Allocate failed.*?(?:nvidia|amd)\.com/\S+.*", re.IGNORECASE)

@@ -167,7 +167,8 @@ def _node(row: NodeRow, report: Report) -> None:
         report.add(NOT_READY, word, row.line, node=row.name)
     for type_, told in row.conditions:
         if type_ == "NetworkUnavailable" or not told.startswith("KubeletHasNo"):
-            report.add(PRESSURE, f"reports {type_}: {told}"[:300], f"{type_} True {told}", node=row.name)
+            report.add(PRESSURE, f"reports {type_}: {told}"[:300], f"{type_} True {told}",
+                       node=row.name)  # fmt: skip
     _offers(row, report)
     strange = [t for t in row.taints if not _GPU_TAINT.match(t) and "PreferNo" not in t]
     if row.cordoned or any("unschedulable" in taint for taint in strange):

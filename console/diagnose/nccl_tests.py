@@ -198,7 +198,8 @@ def _unknowns(run: Run, report: Report) -> None:
     if len(run.names) > 1:
         report.unknown.append("mixed GPU products: the slower ones set the pace; no figure for it")
     elif product is None:
-        report.unknown.append(f"how much {name or 'this product'} should reach: not in hardware.yaml; compare nodes")
+        what = name or "this product"
+        report.unknown.append(f"how much {what} should reach: not in hardware.yaml; compare nodes")
     elif len(run.hosts) > 1:
         report.unknown.append("what this fabric should reach over several nodes: compare with the "
                               "same test on other nodes, or with a run of pairs")  # fmt: skip

@@ -62,8 +62,8 @@ FABRIC = Rule(
     reads="CUDA error 802 and NVLS bind failures in a run's output",
     cause="nvidia-fabricmanager does not run or does not match the driver: no CUDA program starts",
     action=Action.DRAIN,
-    next_step="systemctl status nvidia-fabricmanager; its version must be the driver's; restart it; "
-    "keep the node drained until a CUDA program starts",
+    next_step="systemctl status nvidia-fabricmanager; its version must be the driver's; restart "
+    "it; keep the node drained until a CUDA program starts",
     source="CUDA error 802 cudaErrorSystemNotReady; NVSwitch needs the fabric manager [nccl]",
     others="GCM, gpud, OCI, CCH, SCK: fabric manager inactive is an error",
     example="Test CUDA failure common.cu:892 'system not yet initialized'",

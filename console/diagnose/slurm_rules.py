@@ -144,7 +144,8 @@ REASONS = (
             RESUME.cause, RESUME.next_step, RESUME),
     _reason("resume_failed", r"Failure when resuming|InsufficientInstanceCapacity|ResumeProgram "
             r"fail", "could not be started", RESUME.cause, RESUME.next_step, RESUME),
-    _reason("gpus_missing", r"gres/gpu.*(?:lower than configured|\(\d+ ?< ?\d+\))|gres/gpu count repor",
+    _reason("gpus_missing", r"gres/gpu.*(?:lower than configured|\(\d+ ?< ?\d+\))"
+            r"|gres/gpu count repor",
             "registered with fewer GPUs than configured",
             "a GPU is off the bus or the driver cannot use it", REGISTRATION.next_step,
             REGISTRATION),

@@ -14,52 +14,16 @@ from typing import Any
 from msgspec import Struct, field
 
 from console.diagnose.report import Report
+from console.diagnose.ssh_config_rules import LOOP, REFUSED, UNSAFE, loops
+from console.diagnose.ssh_config_rules import RULES as OWN_RULES
 from console.diagnose.text import Line, Text
-from probes.event import Action, Severity
-from probes.rule import Rule
 from probes.ssh_files import DEPTH_MAX, HONOURED, MOOT, matches, split
 
 KIND = "ssh-config"
 TITLE = "ssh_config files ('### NAME' before each)"
 STREAMS = False
+RULES = OWN_RULES
 
-REFUSED = Rule(
-    id="ssh.config",
-    title="OpenSSH refuses the whole configuration",
-    severity=Severity.WARN,
-    reads="ssh_config files: Includes, keywords, values",
-    cause="a line that OpenSSH does not take: it ends before it connects anywhere",
-    action=Action.FIX_CONFIG,
-    next_step="correct or remove that line; until then no connection works, whatever the node",
-    source="ssh_config(5), readconf.c of OpenSSH 9.2; field case: ronf/asyncssh issue 469",
-    others="-",
-    example="Too many recursive configuration includes",
-)
-LOOP = Rule(
-    id="ssh.jump_loop",
-    title="Hosts jump through each other in a circle",
-    severity=Severity.WARN,
-    reads="ProxyJump of each host",
-    cause="a pattern that also matches the jump host, most often",
-    action=Action.FIX_CONFIG,
-    next_step="give the jump host a block of its own in front, with ProxyJump none",
-    source="ssh_config(5): ProxyJump; our rule",
-    others="-",
-    example="Host *: ProxyJump bastion",
-)
-UNSAFE = Rule(
-    id="ssh.config_unsafe",
-    title="Host keys are not checked",
-    severity=Severity.INFO,
-    reads="StrictHostKeyChecking no, known hosts in /dev/null",
-    cause="set for convenience; anybody on the way can pretend to be the node",
-    action=Action.FIX_CONFIG,
-    next_step="use accept-new, or host certificates; gpuconsole never turns the check off",
-    source="our rule: a changed host key is never accepted",
-    others="-",
-    example="StrictHostKeyChecking no",
-)
-RULES = (LOOP, REFUSED, UNSAFE)
 
 _MORE_WORDS = """
 verifyhostkeydns hostbasedauthentication gssapiauthentication gssapidelegatecredentials
@@ -154,11 +118,12 @@ def read(text: Text) -> Report:
         if told.get("stricthostkeychecking") in ("no", "off"):
             report.add(UNSAFE, f"host keys of {host} are not checked", "StrictHostKeyChecking no")
             break
-    for loop in _loops(settings)[:20]:
+    for loop in loops(settings)[:20]:
         circle = " to ".join([*loop, loop[0]])
         report.facts.setdefault("jump_loops", []).append(loop)
         report.add(LOOP, f"ProxyJump leads in a circle: {circle}",
-                   *(f"{host}: ProxyJump {settings[host]['proxyjump']}" for host in loop[:4]))  # fmt: skip
+                   *(f"{host}: ProxyJump {settings[host]['proxyjump']}"
+                     for host in loop[:4]))  # fmt: skip
     if files.opaque:
         report.unknown.append(
             f"what {files.opaque[0]!r} decides: ssh -G HOST on that machine tells"
@@ -299,7 +264,7 @@ def _check(files: Files, keyword: str, values: list[str], line: Line, name: str)
         what = f"bad configuration option {keyword}"
     elif not values:
         what = f"{keyword} without a value"
-    elif text_quotes(line.text) % 2:
+    elif _quotes(line.text) % 2:
         what = "quotes that are not closed"
     elif keyword == "port" and not (values[0].isdecimal() and 0 < int(values[0][:9]) < 65536):
         what = f"bad port {values[0]}"
@@ -307,28 +272,9 @@ def _check(files: Files, keyword: str, values: list[str], line: Line, name: str)
         files.problems.setdefault(Problem(what, name, line.number, line.text.strip()))
 
 
-def text_quotes(text: str) -> int:
+def _quotes(text: str) -> int:
     """Double quotes of a line that no backslash takes the meaning from."""
     return len(re.findall(r'(?<!\\)"', text))
-
-
-def _loops(settings: dict[str, dict[str, Any]]) -> list[list[str]]:
-    """Hosts that jump through each other in a circle: such a login never begins."""
-    found: list[list[str]] = []
-    for start in settings:
-        path, host = [start], start
-        while True:
-            jump = str(settings.get(host, {}).get("proxyjump", "none")).rpartition(",")[2]
-            host = jump.rpartition("@")[2].partition(":")[0]
-            if host not in settings or len(path) > 50:
-                break
-            if host in path:
-                loop = path[path.index(host):]
-                if len(loop) > 1 and all(set(loop) != set(known) for known in found):
-                    found.append(loop)
-                break
-            path.append(host)
-    return found
 
 
 def _problems(files: Files, report: Report) -> None:
@@ -344,8 +290,8 @@ def _problems(files: Files, report: Report) -> None:
 def _say(settings: dict[str, dict[str, Any]], files: Files) -> str:
     told = "; ".join(f"{host}: {_words(one)}" for host, one in list(settings.items())[:6])
     count = f"{len(settings)} host{'s' * (len(settings) != 1)} found"
-    if not files.problems and _loops(settings):
-        circle = _loops(settings)[0]
+    if not files.problems and loops(settings):
+        circle = loops(settings)[0]
         return (f"{count}, but ProxyJump leads in a circle ({' to '.join([*circle, circle[0]])}): "
                 "these hosts cannot be reached that way.")  # fmt: skip
     if not files.problems:

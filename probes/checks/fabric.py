@@ -118,8 +118,8 @@ def _waiting(look: Look, known: dict[str, _Values]) -> Iterator[Finding]:
     rack = _rack(look, known)
     yield REGISTRATION.finding(
         look,
-        f"{len(waiting)} GPU{'s wait' if len(waiting) > 1 else ' waits'} for the NVLink fabric (state {word}{text}); "
-        "CUDA fails with error 802",
+        f"{len(waiting)} GPU{'s wait' if len(waiting) > 1 else ' waits'} for the NVLink fabric "
+        f"(state {word}{text}); CUDA fails with error 802",
         (f"fabric state {state} ({word}) on {len(waiting)} of {len(known)} GPUs{text}"
          + (f", node up for {uptime_s:.0f} s" if booting and uptime_s is not None else ""),),
         value=lasting or None,
@@ -144,7 +144,8 @@ def _failed(look: Look, known: dict[str, _Values]) -> Iterator[Finding]:
     if failed:
         code = known[failed[0]]["fabric_status"]
         yield REGISTRATION.finding(
-            look, f"{len(failed)} GPU{'s' * (len(failed) > 1)} failed to join the NVLink fabric (status {code})",
+            look, f"{len(failed)} GPU{'s' * (len(failed) > 1)} failed to join the NVLink fabric "
+            f"(status {code})",
             (f"fabric state 3, status {code} on {len(failed)} of {len(known)} GPUs",),
             next_step=RACK_STEP if _rack(look, known) else "",
         )  # fmt: skip

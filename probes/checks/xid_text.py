@@ -168,7 +168,8 @@ def _follow_up(burst: Burst, meaning: XidMeaning) -> Judged | None:
 
 
 _SPECIAL = {
-    45: _follow_up, 48: _double_bit, REMAP_FAILED: _remap, NVLINK: _nvlink, CONTAINED: _contained, ADVICE: _advice,
+    45: _follow_up, 48: _double_bit, REMAP_FAILED: _remap, NVLINK: _nvlink,
+    CONTAINED: _contained, ADVICE: _advice,
 }  # fmt: skip
 
 

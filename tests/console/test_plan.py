@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console import act
+from console import plan as planning
 from console.audit import Audit
 from console.fleet import Fleet
 from console.plan_notes import OUT_OF_WORK
@@ -67,7 +68,7 @@ wanted = st.lists(st.sampled_from([*NAMES, "stranger"]), min_size=1, max_size=12
 def test_a_plan_accounts_for_every_name_and_no_other(
     state: State, names: list[str], override: bool, verb: str
 ) -> None:
-    plan = act.plan(verb, names, "why", fleet(state), SLURM, override=override)
+    plan = planning.plan(verb, names, "why", fleet(state), SLURM, override=override)
     assert set(plan.nodes) | set(plan.refused) == set(names)
     assert not set(plan.nodes) & set(plan.refused)
     assert all(plan.refused.values())
@@ -85,7 +86,7 @@ def test_a_plan_accounts_for_every_name_and_no_other(
 def test_without_override_nothing_foreign_is_written(
     state: State, names: list[str], verb: str
 ) -> None:
-    plan = act.plan(verb, names, "why", fleet(state), SLURM, despite_findings=True)
+    plan = planning.plan(verb, names, "why", fleet(state), SLURM, despite_findings=True)
     for name in plan.nodes:
         reason = state[name].reason
         if state[name].state in ("drained", "draining"):
@@ -94,7 +95,7 @@ def test_without_override_nothing_foreign_is_written(
 
 @given(allocations, wanted)
 def test_above_the_cap_the_count_must_be_typed(state: State, names: list[str]) -> None:
-    plan = act.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
+    plan = planning.plan("drain", names, "why", fleet(state), SLURM, cap=0.2)
     out = [a for a in state.values() if a.state in OUT_OF_WORK]
     recent = sum(a.reason.startswith("gpuconsole:") for a in out)  # none of them tells when
     known = len(state) - len(out) - sum(a.state == "unknown" for a in state.values())
@@ -106,22 +107,22 @@ def test_above_the_cap_the_count_must_be_typed(state: State, names: list[str]) -
 
 def test_a_drain_needs_a_reason() -> None:
     with pytest.raises(UsageError, match="reason"):
-        act.plan("drain", ["n1"], "  ", fleet({}), SLURM)
+        planning.plan("drain", ["n1"], "  ", fleet({}), SLURM)
 
 
 def test_a_node_the_scheduler_does_not_mention_is_refused() -> None:
-    plan = act.plan("drain", ["n1"], "why", fleet({}), SLURM)
+    plan = planning.plan("drain", ["n1"], "why", fleet({}), SLURM)
     assert plan.nodes == ()
     assert "unknown" in plan.refused["n1"]
 
 
 def test_a_node_without_scheduler_is_refused() -> None:
-    plan = act.plan("drain", ["n1"], "why", fleet({"n1": allocation("n1")}), {})
+    plan = planning.plan("drain", ["n1"], "why", fleet({"n1": allocation("n1")}), {})
     assert "no scheduler" in plan.refused["n1"]
 
 
 def test_a_running_job_is_named_with_its_span() -> None:
-    plan = act.plan(
+    plan = planning.plan(
         "drain", ["n1"], "why", fleet({"n1": allocation("n1", "allocated", jobs=1)}), SLURM
     )
     assert any("1 of 2 nodes of job 0 (u)" in warning for warning in plan.warnings)
@@ -129,7 +130,7 @@ def test_a_running_job_is_named_with_its_span() -> None:
 
 def test_a_node_that_never_answered_is_not_resumed() -> None:
     state = {"n1": allocation("n1", "drained", "gpuconsole: xid 79")}
-    plan = act.plan("resume", ["n1"], "", fleet(state), SLURM)
+    plan = planning.plan("resume", ["n1"], "", fleet(state), SLURM)
     assert plan.nodes == ()
     assert "still unknown" in plan.refused["n1"]
 
@@ -167,7 +168,7 @@ class Recorder:
 
 def planned(scheduler: Recorder, names: list[str]) -> tuple[Fleet, Plan]:
     made = fleet(dict(scheduler.state))
-    return made, act.plan("drain", names, "why", made, {"slurm": scheduler})
+    return made, planning.plan("drain", names, "why", made, {"slurm": scheduler})
 
 
 async def executed(
@@ -227,7 +228,7 @@ async def test_the_right_count_does_it(tmp_path: Path) -> None:
 
 @given(st.text(min_size=1, max_size=60).filter(lambda text: clean(text).strip()))
 def test_a_reason_is_one_argument_whatever_it_holds(reason: str) -> None:
-    plan = act.plan("drain", ["n1"], reason, fleet({"n1": allocation("n1")}), SLURM)
+    plan = planning.plan("drain", ["n1"], reason, fleet({"n1": allocation("n1")}), SLURM)
     (command,) = plan.commands
     assert shlex.split(shlex.join(command)) == list(command)
     assert sum(word.startswith("Reason=") for word in command) == 1
@@ -273,7 +274,7 @@ def pool(*out: Allocation) -> Fleet:
 )
 def test_drains_of_the_last_hour_count_whoever_did_them(out: list[Allocation], asks: bool) -> None:
     """The scheduler's own record, so consoles on other bastions count too."""
-    plan = act.plan("drain", ["n1"], "why", pool(*out), SLURM, cap=0.2)
+    plan = planning.plan("drain", ["n1"], "why", pool(*out), SLURM, cap=0.2)
     assert plan.confirm_count == (1 if asks else None)
 
 
@@ -325,11 +326,11 @@ def in_partition(node: str, state: str = "idle", *jobs: Job) -> Allocation:
 def test_the_plan_tells_what_is_left_of_a_partition() -> None:
     state = {f"n{n}": in_partition(f"n{n}") for n in range(1, 5)}
     state["n4"] = in_partition("n4", "down")
-    plan = act.plan("drain", ["n1", "n2"], "why", fleet(state), SLURM)
+    plan = planning.plan("drain", ["n1", "n2"], "why", fleet(state), SLURM)
     assert "partition gpu: 1 of 4 nodes stay in work" in plan.warnings
-    plan = act.plan("drain", ["n1", "n2", "n3"], "why", fleet(state), SLURM)
+    plan = planning.plan("drain", ["n1", "n2", "n3"], "why", fleet(state), SLURM)
     assert "partition gpu: 0 of 4 nodes stay in work: none is left" in plan.warnings
-    plan = act.plan("drain", ["n4"], "why", fleet(state), SLURM)
+    plan = planning.plan("drain", ["n4"], "why", fleet(state), SLURM)
     assert not [text for text in plan.warnings if "partition" in text]
 
 
@@ -339,7 +340,7 @@ def test_the_plan_tells_when_a_job_ends_and_what_was_found() -> None:
     made.findings["n1"] = [
         Finding(rule="xid.79", severity=Severity.CRITICAL, node="n1", say="GPU3: Xid 79")
     ]
-    plan = act.plan("drain", ["n1"], "why", made, SLURM)
+    plan = planning.plan("drain", ["n1"], "why", made, SLURM)
     assert any("1 of 4 nodes of job 7 (mara)" in w and "at the latest" in w for w in plan.warnings)
     assert "n1: critical: GPU3: Xid 79" in plan.warnings
 
@@ -353,7 +354,7 @@ def test_the_plan_says_when_one_gpu_takes_the_others_along() -> None:
         Finding(rule="remap.failure", severity=Severity.CRITICAL, node="n1", device="0000:43:00.0",
                 say="GPU1: row remap failed")
     ]  # fmt: skip
-    plan = act.plan("drain", ["n1"], "why", made, SLURM)
+    plan = planning.plan("drain", ["n1"], "why", made, SLURM)
     (told,) = [text for text in plan.warnings if "only GPU1 is at fault" in text]
     assert "2 GPUs go with it" in told
     assert "whole nodes" in told

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from tests.diagnose.gpu_text import BUSES, WIDE, links, log, row, table as smi_table
+from tests.diagnose.gpu_text import BUSES, WIDE, links, log, row
+from tests.diagnose.gpu_text import table as smi_table
 from tests.diagnose.support import facts, findings
 from tests.diagnose.variants import Variant, check, table
 
@@ -17,7 +18,9 @@ DMON = """\
     2   300     61     71    {u}     45      0      0      0      0   2619    765
     3   681     61     71    {u}     45      0      0      0      0   2619   1755
 """
-LOST = smi_table(map(row, range(7))).replace("|   3  NVIDIA H100 80GB HBM3", "|   3  GPU is lost" + 10 * " ")
+LOST = smi_table(map(row, range(7))).replace(
+    "|   3  NVIDIA H100 80GB HBM3", "|   3  GPU is lost" + 10 * " "
+)
 NVML = "Failed to initialize NVML: Unknown Error\n"
 FABRIC = """\
 $ nvidia-smi -q -i 3 | grep -A12 Fabric
@@ -81,8 +84,9 @@ def test_nvidia_smi(variant: Variant) -> None:
 @table(
     Variant("cut-in-the-last-gpu", THREE[: -len(links(2)) // 2], "ok", "no",
             ("2 GPUs with 18 of 18",), ("down",)),
-    Variant("down-in-the-last-gpu", "".join(links(n, down=[17] if n == 2 else ()) for n in range(3)),
-            "critical", "now", ("GPU 2", "17 of 18")),
+    Variant("down-in-the-last-gpu", "".join(
+        links(n, down=[17] if n == 2 else ()) for n in range(3)
+    ), "critical", "now", ("GPU 2", "17 of 18")),
     Variant("no-errors", ZERO, "ok", "no", ("no error on 24 links of 2 GPUs",)),
     Variant("quoted", "".join(
         f"> {line}\n" for n in range(3)

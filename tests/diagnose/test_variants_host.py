@@ -15,11 +15,11 @@ FAILED = """\
 """
 MANAGER = """\
 × nvidia-fabricmanager.service - NVIDIA fabric manager service
-     Loaded: loaded (/lib/systemd/system/nvidia-fabricmanager.service; enabled; vendor preset: enabled)
+     Loaded: loaded (/lib/systemd/system/nvidia-fabricmanager.service; enabled)
      Active: failed (Result: exit-code) since Tue 2026-03-03 04:05:06 UTC; 3h ago
 
 Mar 03 04:05:06 g1 nv-fabricmanager[2210]: fabric manager NVIDIA GPU driver interface version \
-535.183.01 don't match with driver version 535.161.08. Please update with matching NVIDIA driver package.
+535.183.01 don't match with driver version 535.161.08. Please update with matching package.
 """
 SEL = """\
    1 | 03/03/2026 | 04:05:06 | Power Supply #0x51 | Failure detected | Asserted
@@ -45,7 +45,8 @@ def test_a_switch_is_no_gpu_in_numbers_either() -> None:
 
 @table(
     Variant("one-a-line", "gpu-a01\ngpu-a02\ngpu-a03\n", "ok", "no", ("1, 1 and 1 hosts",)),
-    Variant("mpi", "gpu-a01 slots=8\ngpu-a02 slots=8 max_slots=8\n", "ok", "no", ("1 and 1 hosts",)),
+    Variant("mpi", "gpu-a01 slots=8\ngpu-a02 slots=8 max_slots=8\n", "ok", "no",
+            ("1 and 1 hosts",)),
     Variant("comments", "# mine\ngpu-a01  # first\n\ngpu-a[02-03]\n", "ok", "no", ("1 and 2",)),
     Variant("broken-between", "gpu-a[01-03]\ngpu-b[01-\ngpu-c1\n", "warn", "no",
             ("2:6 unclosed bracket", "3 and 1 hosts")),

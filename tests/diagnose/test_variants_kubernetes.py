@@ -57,7 +57,8 @@ def nodes(*changes: dict[str, Any]) -> str:
             "capacity": {"nvidia.com/gpu": "8"}, "allocatable": {"nvidia.com/gpu": "8"},
             "conditions": [{"type": "Ready", "status": "True"}],
         }  # fmt: skip
-        items.append({"kind": "Node", "metadata": {"name": f"n{number}"}, "status": status | change})
+        name = {"name": f"n{number}"}
+        items.append({"kind": "Node", "metadata": name, "status": status | change})
     return json.dumps({"kind": "List", "items": items}, indent=1)
 
 

@@ -1,4 +1,4 @@
-"""Further tickets of the kinds of the field cases: each with the verdict that a reader must reach."""
+"""Further tickets of the kinds of the field cases, each with the verdict that must be reached."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ import pytest
 
 from probes.event import Finding, Severity
 from probes.ledger import Ledger
-from tests.judging.build import NOW, RULES, Built, by_rule, findings
+from tests.judging.build import NOW, RULES, SLOTS, Built, by_rule, findings
 
 EDAC = "EDAC MC1: 1 UE memory read error on CPU_SrcID#1_MC#0_Chan#0_DIMM#0 (channel:0 slot:0)"
 MOUNT: dict[str, Any] = {"mounted": True, "fstype": "ext4", "network": False, "expected": True}
@@ -40,6 +40,22 @@ def array(node: Built) -> None:
 def disk(node: Built) -> None:
     node.put("nvme", "nvme3", state="dead", model="M")
     node.kernel("nvme nvme3: Removing after probe failure status: -19")
+
+
+def card(node: Built) -> None:
+    node.put("gpu", SLOTS[2], index=2, nvml_rc=15, nvml_call="nvmlDeviceGetTemperature")
+    rows: list[Any] = [{"pci": s, "in_nvml": True, "config_ok": s != SLOTS[2]} for s in SLOTS]
+    before = node.facts.get("inventory")
+    assert before is not None
+    node.put("inventory", "", rows=rows, **before.values)
+
+
+def test_a_lost_card_whose_config_space_is_dead_is_one_fault() -> None:
+    node = Built()
+    card(node)
+    found = by_rule(findings(node))
+    assert set(found) == {"gpu.lost"}
+    assert f"{SLOTS[2]} config space reads ff" in found["gpu.lost"].evidence
 
 
 @pytest.mark.parametrize(
