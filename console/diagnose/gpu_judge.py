@@ -42,7 +42,9 @@ def judge(cards: Iterable[Card], node: str = "", **known: Any) -> list[Finding]:
     findings += [f for card in members for f in _paper(card, node, findings)]
     by_device = {card.device: card for card in members}
     findings = [_with_lines(f, by_device.get(f.device)) for f in findings]
-    findings = [_whose(_slow(f, by_device.get(f.device)), members) for f in findings]
+    findings = [
+        _whose(_slow(f, by_device.get(f.device)), members) for f in findings if not _usual(f)
+    ]  # fmt: skip
     findings.sort(key=lambda f: (-f.severity.rank, place(f.rule), f.device))
     return findings
 
@@ -77,6 +79,15 @@ def _slow(finding: Finding, card: Card | None) -> Finding:
         next_step="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE of this GPU tells the reason; "
         "test it alone after the job",
     )
+
+
+_UNDER = re.compile(r"(\d{1,3}) % below its maximum: no reason")
+
+
+def _usual(finding: Finding) -> bool:
+    """A clock somewhat below the maximum that no card keeps under load; siblings show a fault."""
+    match = _UNDER.search(finding.say) if finding.rule == "straggler.suspect" else None
+    return match is not None and int(match[1]) < FAR_PERCENT
 
 
 _COUNTED = re.compile(r"^\d{1,3} GPUs? (?=waits? |failed )")

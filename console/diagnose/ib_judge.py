@@ -204,7 +204,8 @@ def totals(readings: Sequence[Reading], node: str = "") -> list[Finding]:
         full = [n for n, value in errors.items() if value == (1 << PMA_BITS.get(n, 64)) - 1]
         grave = [n for n, value in errors.items() if value >= ib_rules.GRAVE.get(n, 1 << 63)]
         text = ", ".join(f"{n} {value}" for n, value in errors.items())
-        stuck = f"; {', '.join(full)} stands at its maximum, the rate is unknown" if full else ""
+        verb = "stands at its maximum" if len(full) == 1 else "stand at their maximum"
+        stuck = f"; {', '.join(full)} {verb}, the rate is unknown" if full else ""
         findings.append(found(
             ib_rules.TOTALS, f"{reading.name}: {text} since they were last cleared{stuck}",
             *(reading.lines or [text]), node=node or reading.host, device=reading.name,

@@ -66,8 +66,8 @@ class SmiNode:
         self._merge(nvidia_smi_dmon.parse(short))
         self._tests(short)
         self._messages(short)
-        if len(self.cards) and not any(c.values or c.broken or c.shown for c in self.cards):
-            self.unknown.append("health: a list of names shows none; nvidia-smi -q does")
+        if len(self.cards) and not any(map(_told, self.cards)):
+            self.unknown.append("health: what is shown holds no reading; nvidia-smi -q does")
             self.measured = False
         if not len(self.cards) and not {"trouble", "dcgm"} & set(self.facts):
             self.measured = False
@@ -273,6 +273,17 @@ class SmiNode:
 
 
 _WHOLE = ("driver.unusable", gpu_rules.NONE.id, gpu_rules.NO_TOOL.id)
+
+
+def _told(card: Card) -> bool:
+    """Whether anything was read of it; cells that say N/A are nothing."""
+    return bool(card.values or card.broken or any(map(_given, card.shown.values())))
+
+
+def _given(value: Any) -> bool:
+    if isinstance(value, dict):
+        return any(map(_given, value.values()))
+    return value not in (None, "", [], False)
 
 
 def _has_sections(lines: Sequence[str]) -> bool:
