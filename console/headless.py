@@ -18,6 +18,7 @@ from probes.event import Event, Severity
 if TYPE_CHECKING:
     from console.options import Request
     from console.policy import Automatic
+    from inventory.node import Inventory
 
 TICK_S = 1.0
 
@@ -88,9 +89,16 @@ async def _watch(request: Request) -> int:
     return 0
 
 
+async def _inventory(request: Request) -> Inventory:
+    if request.get("demo"):
+        async with engine_for(request) as engine:
+            return engine.inventory
+    return await inventory_for(request)
+
+
 def show_inventory(request: Request, json: bool) -> int:
     """`gpuconsole inventory`: one line per group, or the whole inventory as JSON."""
-    inventory = asyncio.run(inventory_for(request))
+    inventory = asyncio.run(_inventory(request))
     if json:
         Stdout().write(as_json(inventory, indent=sys.stdout.isatty()))
         return 0

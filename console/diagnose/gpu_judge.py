@@ -217,7 +217,8 @@ def _history(card: Card, add: Any, known: set[str]) -> Iterator[Finding]:
     remapped = ", already remapped" if rows else ""
     since = ", none since the driver was loaded" if now == 0 else ""
     yield add(
-        gpu_rules.HISTORY, f"{old} old uncorrected memory errors{remapped}{since}: nothing to do",
+        gpu_rules.HISTORY,
+        f"{old} old uncorrected memory error{'s' * (old != 1)}{remapped}{since}: nothing to do",
         card.lines.get("ecc_uncorrected_aggregate", ""), card.lines.get("remap_uncorrectable", ""),
         value=old,
     )  # fmt: skip

@@ -48,10 +48,12 @@ _IPMI_SDR = re.compile(
 _BAD_STATES = {"cr": "critical", "nr": "not recoverable", "lcr": "critical", "ucr": "critical",
                "lnr": "not recoverable", "unr": "not recoverable"}  # fmt: skip
 _SEL = re.compile(r"^\s*[0-9a-f]+\s*\|\s*\d\d/\d\d/\d{2,4}\s*\|.*\|.*", re.IGNORECASE)
-_SEL_BAD = re.compile(r"Uncorrectable|AC lost|Power Supply.*(?:Failure|lost|Fault)|"
-                      r"Redundancy Lost|Critical Interrupt|PCI SERR|Bus Fatal|Processor.*(?:Thermal Trip|IERR)|Non-recoverable|"
-                      r"Predictive Failure",
-                      re.IGNORECASE)  # fmt: skip
+_SEL_BAD = re.compile(
+    r"Uncorrectable|AC lost|Power Supply.*(?:Failure|lost|Fault)|Redundancy Lost|"
+    r"Critical Interrupt|PCI SERR|Bus Fatal|Processor.*(?:Thermal Trip|IERR)|Non-recoverable|"
+    r"Predictive Failure",
+    re.IGNORECASE,
+)
 _DIMM = re.compile(
     r"^\s+(?P<key>Size|Locator|Speed|Configured (?:Memory|Clock) Speed|Part Number):\s*"
     r"(?P<value>.*\S)?"

@@ -94,6 +94,10 @@ class Frame(NamedTuple):
     """The name between two rules of dashes, as pdsh and clush print it above a node's lines."""
 
 
+_GREPPED = re.compile(
+    r"^/[\w./-]{1,200}:(?:\d{1,9}[:-])?(?=\w{3} [ \d]\d \d\d:|\[ *\d|\d{4}-\d\d-\d\dT)"
+)
+"""The file, and the line's number, that grep puts in front."""
 _OPENS = ("NVRM: The NVIDIA GPU ", "NVRM: API mismatch")
 _GOES_ON = re.compile(
     r"^\s*(?:\S.{0,80}?)?NVRM: (?P<rest>\(PCI ID|installed in this system|fallen off the bus"
@@ -131,6 +135,8 @@ def records(lines: Iterable[Line], year: int) -> Iterator[Record | Frame]:
     last, before, ruled = Line(0, ""), "", 0
     for line in _whole(lines):
         number, text = line
+        if text[:1] == "/":
+            text = _GREPPED.sub("", text, count=1)
         first = text[:1]
         if first == "-" and _RULE.match(text):
             if number - ruled == 2 and before:

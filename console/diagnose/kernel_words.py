@@ -62,7 +62,7 @@ def drain(findings: list[Finding]) -> str:
     if advice == NO and any(_hands_on(finding) for finding in findings):
         return AFTER_JOBS
     if advice == NO and len({f.node for f in findings if _served(f)}) == 1:
-        return f"{NO} where other nodes show it too; {AFTER_JOBS} if only this node does"
+        return f"{NO}, if other nodes show it too; {AFTER_JOBS}, if only this node does"
     if advice == NOW:
         nodes = list(dict.fromkeys(
             f.node for f in findings if f.node and drain_advice([f]) == NOW

@@ -84,6 +84,10 @@ def read(text: Text) -> Report:
     return report
 
 
+def _many(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def _say(nodes: Sequence[SmiNode]) -> str:
     """Nodes with trouble by name; the others as a number."""
     if not nodes:
@@ -93,7 +97,7 @@ def _say(nodes: Sequence[SmiNode]) -> str:
     bad = [n for n in nodes if any(f.severity.rank > Severity.INFO.rank for f in n.findings)]
     said = [f"{n.name or '?'}: {n.say()}" for n in bad[:4]]
     if len(bad) > 4:
-        said.append(f"{len(bad) - 4} more nodes with trouble")
+        said.append(f"{_many(len(bad) - 4, 'more node')} with trouble")
     if len(nodes) > len(bad):
-        said.append(f"{len(nodes) - len(bad)} nodes without trouble")
+        said.append(f"{_many(len(nodes) - len(bad), 'node')} without trouble")
     return "; ".join(said)

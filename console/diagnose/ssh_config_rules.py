@@ -57,7 +57,7 @@ def loops(settings: dict[str, dict[str, Any]]) -> list[list[str]]:
             if host not in settings or len(path) > 50:
                 break
             if host in path:
-                loop = path[path.index(host):]
+                loop = path[path.index(host) :]
                 if len(loop) > 1 and all(set(loop) != set(known) for known in found):
                     found.append(loop)
                 break

@@ -60,7 +60,10 @@ def counted(look: Look, node: Sample) -> Iterator[Finding]:
     missing = _missing(look, node)
     where = f"; missing {', '.join(_named(node, pci) for pci in missing)}" if missing else ""
     fates = [f"{pci} {fate}" for pci in missing if (fate := _fate(node, pci))]
-    counts = f"NVML counts {found}; PCI bus has {node.values.get('pci_gpu_count', '?')}; {origin}"
+    on_bus = node.values.get("pci_gpu_count", "?")
+    counts = f"NVML counts {found}; the PCI bus has {on_bus}"
+    if origin not in counts:
+        counts = f"{counts}; {origin}"
     severity, action, why, step = _grade(node, missing)
     finding = COUNT.finding(
         look, f"{found} of {expected} GPUs present{where}{why}", (counts, *fates),

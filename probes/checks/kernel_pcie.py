@@ -133,7 +133,7 @@ def bits(events: list[KernelEvent], pci: str) -> list[str]:
 
 def _aer(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
     for pci, same in by_device(errors(events)):
-        label = kernel_events.device_label(look, pci)
+        label = _label(look, pci, same)
         named = bits(events, pci)
         bad = [event for event in same if event.facts.get("corrected") is False]
         corrected = [event for event in same if event.facts.get("corrected") is True]
@@ -141,6 +141,13 @@ def _aer(look: Look, events: list[KernelEvent]) -> Iterator[Finding]:
             yield _uncorrected(look, label, bad, named)
         if corrected:
             yield _corrected(look, label, corrected, [] if bad else named, events)
+
+
+def _label(look: Look, pci: str, same: list[KernelEvent]) -> str:
+    """As the node's inventory names it; without one the driver in the line tells a GPU."""
+    label = kernel_events.device_label(look, pci)
+    of_gpu = any(f"nvidia {pci}" in event.text for event in same)
+    return f"GPU {pci}" if label == pci and of_gpu else label
 
 
 def _uncorrected(look: Look, label: str, bad: list[KernelEvent], named: list[str]) -> Finding:

@@ -168,7 +168,8 @@ def _uncorrected(look: Look, device: str, label: str, sample: Sample) -> Iterato
     recent = f", +{grown:.0f} in the last {rates.elapsed_s:.0f} s" if rates and grown else ""
     where = _where(sample, "ecc_uncorrected_volatile")
     yield UNCORRECTED.finding(
-        look, f"{label}: {number} uncorrected memory errors since the driver was loaded{recent}",
+        look, f"{label}: {number} uncorrected memory error{'s' * (number != 1)} since the driver "
+        f"was loaded{recent}",
         (f"ecc_uncorrected_volatile {number}{recent}{where}",),
         device=device, label=label, value=number, limit=limit,
     )  # fmt: skip

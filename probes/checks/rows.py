@@ -133,7 +133,8 @@ def _banks(look: Look, device: str, label: str, sample: Sample) -> Iterator[Find
     if spent > limit.value:
         full = whole(sample.values.get("remap_banks_max"))
         yield BANKS.finding(
-            look, f"{label}: {none or 0} memory banks have no spare row left, {low or 0} few",
+            look, f"{label}: {_many(none or 0)} no spare row left"
+            + (f", {_many(low)} few" if low else ""),
             (f"{'?' if full is None else full} banks full, {low or 0} low, {none or 0} none",),
             device=device, label=label, value=spent, limit=limit,
         )  # fmt: skip
@@ -162,3 +163,7 @@ def _pages(look: Look, device: str, label: str, sample: Sample) -> Iterator[Find
             next_step="watch; RMA when more than one a week is added, or the field diagnostic "
             "fails",
         )  # fmt: skip
+
+
+def _many(number: int) -> str:
+    return "1 memory bank has" if number == 1 else f"{number} memory banks have"

@@ -14,6 +14,7 @@ from console.engine import Engine
 from console.plan_notes import OUT_OF_WORK
 from console.policy import Automatic
 from console.settings import Settings
+from inventory.errors import UsageError
 from inventory.hook import HookScheduler
 from inventory.node import Hook, Inventory, Node
 from inventory.run import LocalRun
@@ -106,3 +107,43 @@ async def test_a_hook_that_never_tells_when_fills_the_cap_once(
     (tmp_path / "n19").write_text("gpuconsole: auto: lost")
     await crowded.read_schedulers()
     assert headless_auto._room(crowded, Automatic(max_nodes=2, max_share=0.5)) == 0
+
+
+def sick(made: Engine, *names: str) -> None:
+    for name in names:
+        made.fleet.findings[name] = [
+            Finding(rule="gpu.lost", severity=Severity.CRITICAL, node=name, say="lost", hard=True,
+                    action=Action.DRAIN)
+        ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("share", "names", "says", "not_says"),
+    [
+        (0.01, ["n1"], "less than one node", "common cause"),
+        (0.5, ["n1", "n2", "n3"], "common cause", "less than one node"),
+    ],
+)
+async def test_why_there_is_no_room(
+    crowded: Engine, share: float, names: list[str], says: str, not_says: str
+) -> None:
+    await crowded.read_schedulers()
+    sick(crowded, *names)
+    limits = Automatic(max_nodes=2, max_share=share)
+    did = await headless_auto.drain_sick(crowded, limits, dry_run=True)
+    assert did.drained == []
+    assert says in did.summary
+    assert not_says not in did.summary
+
+
+@pytest.mark.parametrize("pattern", ["gpu.lots", "xid.7777", "ibs.*"])
+def test_a_rule_that_does_not_exist_would_never_drain(pattern: str) -> None:
+    limits = Automatic(max_nodes=2, max_share=0.5, rules=("gpu.lost", pattern))
+    with pytest.raises(UsageError, match="no rule is called"):
+        headless_auto.caps(policy.Policy(path="policy.yaml", automatic=limits))
+
+
+@pytest.mark.parametrize("pattern", ["*", "gpu.*", "xid.*", "xid.79", "sxid.*"])
+def test_rules_that_exist_are_taken(pattern: str) -> None:
+    limits = Automatic(max_nodes=2, max_share=0.5, rules=(pattern,))
+    assert headless_auto.caps(policy.Policy(automatic=limits)) is limits

@@ -52,6 +52,8 @@ def test_parsing_imports_no_heavy_library(arguments: list[str]) -> None:
         (["test", "gpu1", "--limit", "nan"], "not a number"),
         (["replay", "no-such-file", "--speed", "nan"], "not a number"),
         (["drain", "gpu1"], "--reason"),
+        (["drain", "gpu1"], "drain --help` lists"),
+        (["evidence", "gpu1", "gpu2"], "gpu005,gpu006"),
         (["--json", "--fail-on", "never"], "never"),
         (["no-such-command"], "no-such-command"),
         ([], "needs a terminal"),
@@ -109,3 +111,20 @@ def test_help_names_every_command() -> None:
         "inventory",
     ):
         assert command in text
+
+
+def test_what_is_done_to_the_embedded_cluster_is_written_apart(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A drain or a passed test of the demo must not count for the real node of that name."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    quick = ("--demo", "--nodes", "2", "--window", "0.1")
+    done = gpuconsole("drain", "gpu001", "--reason", "x", "--yes", *quick)
+    assert done.returncode == 0, done.stderr
+    ours = tmp_path / "gpuconsole"
+    assert [path.name for path in ours.iterdir()] == ["demo"]
+    assert [path.name[:7] for path in (ours / "demo" / "evidence").iterdir()] == ["gpu001-"]
+    assert gpuconsole("audit").returncode == 64
+    assert "gpu001" in gpuconsole("audit", "--demo").stdout
+    assert gpuconsole("--demo", "audit").stdout == gpuconsole("audit", "--demo").stdout
+    assert "gpu[001-002]" in gpuconsole("inventory", *quick).stdout

@@ -31,7 +31,7 @@ def test_a_lost_gpu_stands_before_what_follows_from_it() -> None:
     node.change("infiniband", IB[0], after_s=30.0, link_downed=2)
     found = judged(node)
     critical = [rule for severity, rule in found if severity is Severity.CRITICAL]
-    assert critical == ["gpu.lost", "gpu.config_space", "xid.79", "ib.link_downed"]
+    assert critical == ["gpu.lost", "xid.79", "ib.link_downed"]
 
 
 def test_severity_comes_first() -> None:

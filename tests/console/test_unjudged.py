@@ -9,7 +9,7 @@ import pytest
 import console.fleet
 from console.fleet import Fleet
 from inventory.node import Inventory, Node
-from probes.checks import Peers, judge
+from probes.checks import Peers, Quiet, judge
 from probes.event import Finding, Severity
 from probes.facts import NodeFacts
 from probes.rules import Rules
@@ -19,10 +19,12 @@ from tests.judging.build import Built
 def test_a_check_that_raises_costs_its_node_only(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    def fragile(facts: NodeFacts, role: Peers, rules: Rules, now: float) -> list[Finding]:
+    def fragile(
+        facts: NodeFacts, role: Peers, rules: Rules, now: float, quiet: Quiet
+    ) -> list[Finding]:
         if facts.node.name == "bad":
             raise ValueError("no such reading: " + "x" * 5000)
-        return judge(facts, role, rules, now)
+        return judge(facts, role, rules, now, quiet)
 
     monkeypatch.setattr(console.fleet, "judge", fragile)
     fleet = Fleet(Inventory(nodes=(Node(name="bad"), Node(name="good"))), clock=lambda: 2.0)

@@ -75,6 +75,11 @@ ZERO = "".join(
             (f"GPU {BUSES[1]}:00.0 waits for the NVLink fabric",)),
     Variant("dcgm-health", DCGM, "critical", "now", ("GPU 3", "NVLink system", "link 5"),
             ("DCGM's 3 ",)),
+    Variant("only-n-a", "index, ecc.mode.current, ecc.errors.uncorrected.volatile.total\n"
+            "0, [N/A], [N/A]\n1, [N/A], [N/A]\n", "unknown", "no", (), ("nothing wrong",)),
+    Variant("two-well", log({}, {}), "ok", "no", ("2 GPUs",)),
+    Variant("several-nodes", "### g1\nNo devices were found\n### g2\n" + smi_table(), "critical",
+            "now", ("g1:", "1 node without trouble"), ("g2",)),
     Variant("table-without-heading", smi_table().removeprefix(WIDE), "ok", "no", ("8 GPUs",)),
 )  # fmt: skip
 def test_nvidia_smi(variant: Variant) -> None:

@@ -67,10 +67,17 @@ def test_the_verdict(variant: Variant) -> None:
 
 
 def test_a_file_server_is_the_nodes_trouble_only_when_it_is_alone() -> None:
-    told = check(Variant("", LUSTRE, "critical", "no where other nodes show it too"))
+    told = check(Variant("", LUSTRE, "critical", "no, if other nodes show it too"))
     assert facts(told)["lustre"] == {"scratch-OST0003": "lost"}
     assert facts(told)["nfs"] == {"192.0.2.40": "recovered"}
     assert facts(told)["hung_tasks"] == [{"comm": "python3", "seconds": 120, "pid": 3301}]
+
+
+def test_what_grep_puts_in_front_hides_neither_host_nor_time() -> None:
+    line = "Mar  3 04:05:06 gpu-a01 kernel: NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off"
+    for front in ("/var/log/kern.log:", "/var/log/kern.log.1:1234:"):
+        told = check(Variant("", f"{front}{line}\n", "critical", "now", ("-03-03T04:05:06Z",)))
+        assert facts(told)["hosts"] == ["gpu-a01"]
 
 
 def test_a_message_of_several_lines_does_not_take_in_what_follows() -> None:

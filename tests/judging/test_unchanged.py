@@ -199,3 +199,31 @@ def test_a_gpu_that_gets_another_index_is_named_anew() -> None:
         node.change("gpu", SLOTS[4], after_s=2.0, index=index)
         quiet.run((check,), Look(node.facts, role, RULES, NOW))
     assert names == ["GPU4", "GPU3"]
+
+
+def test_a_check_that_raised_is_run_again_and_so_is_what_came_after_it(twice: Twice) -> None:
+    broken, ran = [True], []
+
+    def fragile(look: Look) -> Iterator[Finding]:
+        if broken and len(list(look.facts.devices("pcie"))) == len(SLOTS):
+            raise ValueError("not today")
+        yield from ()
+
+    def after(look: Look) -> Iterator[Finding]:
+        ran.append(look.facts.value("ecc", SLOTS[0], "ecc_mode"))
+        yield from ()
+
+    quiet, facts = Quiet(), twice.node.facts
+
+    def judged() -> None:
+        quiet.run((fragile, after), Look(facts, twice.role, RULES, NOW))
+
+    for _ in range(2):
+        with pytest.raises(ValueError, match="not today"):
+            judged()
+    assert not ran
+    twice.node.change("ecc", SLOTS[0], after_s=30.0, ecc_mode=False)
+    broken.clear()
+    judged()
+    judged()
+    assert ran == [False]
