@@ -32,6 +32,7 @@ from console.demo import faults_host
 from console.demo.hardware import GPU_PCI, Hardware
 from console.demo.load import BRAKE_BIT, HW_SLOWDOWN_BIT
 from console.demo.scenario import Fault
+from console.demo.sysfs import NIC_BUSES
 from console.demo.sysfs_text import DOWN
 
 State = dict[str, Any]
@@ -40,6 +41,8 @@ State = dict[str, Any]
 NVML_ERROR_GPU_IS_LOST = 15
 HANG_S = 86400.0
 FLAP_S, FLAPDOWN_S = 6.0, 2.0
+FLAPS_BEFORE = 5
+"""A port that flaps from second 0 has done so for half a minute: the kernel log tells it at once."""
 SYMBOLS_PER_S = 60.0
 EARLIER_S = faults_host.EARLIER_S
 ERR, WARN, INFO = 3, 4, 6
@@ -199,10 +202,13 @@ def lines(fault: Fault, place: Place | None, since: float, until: float) -> Iter
 
 
 def _flap_lines(fault: Fault, device: str, until: float) -> Iterator[Line]:
-    for number in range(flaps(until - fault.at_s)):
+    before = 0 if fault.at_s > 0 else FLAPS_BEFORE
+    index = int(device.rpartition("_")[2])
+    who = f"mlx5_core 0000:{NIC_BUSES[index]}:00.0 {device}" if index < len(NIC_BUSES) else device
+    for number in range(-before, flaps(until - fault.at_s)):
         down_at = fault.at_s + (number + 1) * FLAP_S - FLAPDOWN_S
-        yield Line(down_at, ERR, f"{device}: Port: 1 Link DOWN")
-        yield Line(down_at + FLAPDOWN_S, INFO, f"{device}: Port: 1 Link ACTIVE")
+        yield Line(down_at, ERR, f"{who}: Port: 1 Link DOWN")
+        yield Line(down_at + FLAPDOWN_S, INFO, f"{who}: Port: 1 Link ACTIVE")
 
 
 def _gpu_lines(fault: Fault, place: Place) -> Iterator[Line]:

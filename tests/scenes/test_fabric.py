@@ -63,7 +63,7 @@ def test_a_registration_that_failed(scene: Scene) -> None:
     scene.gpu(3, fabric=[3, 999])
     scene.interval()
     found = scene.rule("nvlink.fabric")
-    assert "1 GPUs failed to join the NVLink fabric (status 999)" in found.say
+    assert "1 GPU failed to join the NVLink fabric (status 999)" in found.say
 
 
 def test_a_rack_has_no_fabric_manager_on_the_node(scene: Scene) -> None:
