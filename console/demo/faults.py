@@ -42,7 +42,7 @@ NVML_ERROR_GPU_IS_LOST = 15
 HANG_S = 86400.0
 FLAP_S, FLAPDOWN_S = 6.0, 2.0
 FLAPS_BEFORE = 5
-"""A port that flaps from second 0 has done so for half a minute: the kernel log tells it at once."""
+"""A port that flaps from second 0 has done so for half a minute: the kernel log tells it."""
 SYMBOLS_PER_S = 60.0
 EARLIER_S = faults_host.EARLIER_S
 ERR, WARN, INFO = 3, 4, 6

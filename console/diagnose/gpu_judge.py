@@ -75,7 +75,8 @@ def _slow(finding: Finding, card: Card | None) -> Finding:
     if match is None or not busy or int(match[1]) < FAR_PERCENT or int(match[2]) < FEW_PEERS:
         return finding
     return structs.replace(
-        finding, severity=Severity.WARN,
+        finding,
+        severity=Severity.WARN,
         next_step="nvidia-smi -q -d PERFORMANCE,POWER,TEMPERATURE of this GPU tells the reason; "
         "test it alone after the job",
     )
@@ -167,6 +168,7 @@ def _named(say: str, label: str, card: Card) -> str:
 
 def _paper(card: Card, node: str, findings: list[Finding]) -> Iterator[Finding]:
     """What no live check knows."""
+
     def add(rule: Rule, say: str, *evidence: str, **more: Any) -> Finding:
         lines = tuple(line for line in evidence if line)
         return found(

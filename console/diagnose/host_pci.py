@@ -87,9 +87,7 @@ def _card(device: re.Match[str], line: str) -> Card | None:
 
 def _sort(bus: Bus, device: re.Match[str], card: Card) -> None:
     """A switch has the class of a bridge, whatever its name says of H100."""
-    if "switch" in card.name.lower() or device["class"].strip().startswith(
-        ("Bridge", "0680")
-    ):
+    if "switch" in card.name.lower() or device["class"].strip().startswith(("Bridge", "0680")):
         bus.switches.append(card)
     elif _GPU_CLASS.search(device["class"]):
         bus.gpus.append(card)

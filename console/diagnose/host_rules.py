@@ -104,5 +104,4 @@ MANAGER = Rule(
     example="fabric manager NVIDIA GPU driver interface version 535.183.01 don't match with driver "
     "version 535.161.08",
 )
-RULES = (
-    MANAGER, BLOCKED, STALE, SMART, SECTORS, HOT, BMC, NARROW)
+RULES = (MANAGER, BLOCKED, STALE, SMART, SECTORS, HOT, BMC, NARROW)

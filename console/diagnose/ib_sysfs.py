@@ -21,6 +21,7 @@ KIND = "ib-sysfs"
 TITLE = "/sys/class/infiniband as a JSON dump or printed by grep"
 STREAMS = False
 
+
 def sniff(head: str) -> int:
     """By its layout, or by paths with ports and states."""
     if '"sysfs-infiniband/' in head:
@@ -119,7 +120,9 @@ def _facts(
     if all(port.extra.get("vendor") == EFA for port in ports):
         facts["kind"] = "efa"
         facts["others_clean"] = not any(
-            port.counters.get(name) for port in ports if port.name not in bad
+            port.counters.get(name)
+            for port in ports
+            if port.name not in bad
             for name in EFA_COUNTERS
         )
     facts["devices"] = len({port.device for port in ports})

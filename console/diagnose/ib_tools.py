@@ -31,6 +31,7 @@ TITLE = "ibstat, ibstatus, ibv_devinfo, ibdev2netdev, rdma, perfquery, iblinkinf
 STREAMS = False
 RULES = (*ib_rules.RULES, *mlxlink.RULES, *ethtool_text.RULES)
 
+
 def sniff(head: str) -> int:
     """By blocks of devices and ports, headings of counters, lines of links."""
     head = unnamed(head)

@@ -69,7 +69,8 @@ _TELLING = frozenset({
 def read(text: Text) -> Report:
     """Facts and findings of every host that the log names."""
     log = Log(text.host, text.command)
-    log.read(text)
+    others: set[str] = set()
+    log.read(_watched(text, others))
     _claim_unnamed(log)
     timelines = {key: merged(host, log.now, log.uptime) for key, host in log.hosts.items()}
     report = Report(kind=KIND, facts=_facts(log, timelines))
@@ -86,8 +87,27 @@ def read(text: Text) -> Report:
         report.measured = False
     report.drain = kernel_words.drain(report.findings)
     report.unknown = kernel_words.unknown(log, timelines, report.findings)
+    report.unknown += [
+        f"what the lines of {driver} mean: only NVIDIA GPUs are judged" for driver in sorted(others)
+    ]
     report.say = kernel_words.say(log, timelines, report.findings)
     return report
+
+
+OTHER_DRIVERS = ("amdgpu", "habanalabs", "i915", "xe 0000:")
+"""Drivers of other accelerators: their faults must not pass for a quiet log."""
+
+
+def _watched(lines: Iterable[Line], seen: set[str]) -> Iterator[Line]:
+    """The same lines; `seen` gains the drivers that complain in them."""
+    for line in lines:
+        for driver in OTHER_DRIVERS:
+            if driver in line.text and _COMPLAINS.search(line.text):
+                seen.add(driver.partition(" ")[0])
+        yield line
+
+
+_COMPLAINS = re.compile(r"error|fail|fault|timeout|hang|reset|lost", re.IGNORECASE)
 
 
 def _claim_unnamed(log: Log) -> None:

@@ -38,9 +38,11 @@ _HEAD = re.compile(
     r"Avg bus bandwidth|Using devices)|algbw +busbw",
     re.MULTILINE,
 )
-_TROUBLE = re.compile(r": Test (?:NCCL|CUDA) failure|\bpid \d+: Test failure|: Test timeout"
-                      r"|_perf: error while loading shared libraries: lib"
-                      r"|not enough slots available in the system")
+_TROUBLE = re.compile(
+    r": Test (?:NCCL|CUDA) failure|\bpid \d+: Test failure|: Test timeout"
+    r"|_perf: error while loading shared libraries: lib"
+    r"|not enough slots available in the system"
+)
 
 
 def sniff(head: str) -> int:

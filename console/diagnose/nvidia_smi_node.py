@@ -99,8 +99,7 @@ class SmiNode:
             self.facts.update(renumbered.facts(changed))
 
     def _held(self, table: nvidia_smi_table.Table) -> None:
-        """Memory without a process; a container never sees any, so that this is only information.
-        """
+        """Memory without a process; a container never sees any, so this is only information."""
         busy = {row["gpu"] for row in table.processes}
         for card in table.cards:
             used = card.values.get("gpu.mem_used_bytes")

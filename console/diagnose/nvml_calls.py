@@ -54,6 +54,7 @@ def _text(attribute: str) -> _Take:
     def take(card: Card, value: Any) -> None:
         if isinstance(value, str):
             setattr(card, attribute, value[:120])
+
     return take
 
 
@@ -61,15 +62,18 @@ def _number(name: str, scale: float = 1) -> _Take:
     def take(card: Card, value: Any) -> None:
         found = number(value) if scale != 1 else whole(value)
         card.put(name, None if found is None else found / scale if scale != 1 else found)
+
     return take
 
 
 def _member(*pairs: tuple[str, str]) -> _Take:
     """Members of a structure."""
+
     def take(card: Card, value: Any) -> None:
         for member, name in pairs:
             if isinstance(value, dict):
                 card.put(name, whole(value.get(member)))
+
     return take
 
 
@@ -88,6 +92,7 @@ def _flag(name: str) -> _Take:
             first = first.get("current")
         if isinstance(first, bool) or whole(first) is not None:
             card.put(name, bool(first))
+
     return take
 
 

@@ -100,9 +100,7 @@ def _open(counted: Counted, head: re.Match[str], at: float | None, line: str) ->
     return reading
 
 
-def _row(
-    counted: Counted, node: str, row: re.Match[str], at: float | None, line: str
-) -> None:
+def _row(counted: Counted, node: str, row: re.Match[str], at: float | None, line: str) -> None:
     """One port of ibqueryerrors; the line that sums up all ports of a node is none."""
     if row[2] == "ALL" or len(counted.readings) >= PORTS:
         return
@@ -128,8 +126,7 @@ def _count(reading: Reading, line: str) -> None:
 
 
 def stamp(line: str) -> float | None:
-    """A date with its time of day in the line, as seconds; only differences of them mean anything.
-    """
+    """A date with its time of day in the line, as seconds; only differences mean anything."""
     for pattern, form in _STAMPS:
         found = pattern.search(line)
         if found is None:

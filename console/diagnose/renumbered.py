@@ -77,9 +77,7 @@ def moved(moves: dict[int, int]) -> str:
     spans = [_span(*run) for run in _runs(moves)]
     first = f"; index{'es' if len(old) > 1 else ''} {spans[0][0]} moved{spans[0][1]}"
     more = "".join(f", {span}{by}" for span, by in spans[1:6])
-    return (
-        f"{first}{more}, so older notes that name GPU {old[len(old) // 2]} mean another card now"
-    )
+    return f"{first}{more}, so older notes that name GPU {old[len(old) // 2]} mean another card now"
 
 
 def _runs(moves: dict[int, int]) -> list[tuple[int, int, int]]:

@@ -107,7 +107,9 @@ def _hung_task(look: Look, same: list[KernelEvent], *, of_gpu: bool) -> Finding:
     finding = _of(look, HUNG, f"{say}{more}: the GPU driver does not answer", same)
     old = kernel_events.old(look, same[-1])
     return structs.replace(
-        finding, severity=finding.severity if old else Severity.CRITICAL, action=Action.DRAIN,
+        finding,
+        severity=finding.severity if old else Severity.CRITICAL,
+        action=Action.DRAIN,
         cause="the NVIDIA driver or the GPU's own firmware (GSP) hangs",
         next_step="start no more nvidia-smi; look for Xid 119, 120 or 79; drain, save the kernel "
         "log, reboot: such processes cannot be killed",

@@ -477,3 +477,12 @@ def test_the_bound_can_be_exceeded() -> None:
         cwd=Path(__file__).parents[2],
     )  # fmt: skip
     assert int(child.stdout.splitlines()[0]) > GROWTH_MB
+
+
+def test_faults_of_other_accelerators_are_no_quiet_log() -> None:
+    found = ticket(
+        "[ 10.000000] amdgpu 0000:c1:00.0: amdgpu: ring gfx_0.0.0 timeout, signaled seq=1\n"
+        "[ 11.000000] amdgpu 0000:c1:00.0: amdgpu: GPU reset begin!\n",
+        "kernel-log",
+    )
+    assert any("amdgpu" in text for text in only(found).unknown)
