@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -49,7 +50,7 @@ def entries(path: Path) -> Iterator[Entry]:
                 while len(raw) == LINE_BYTES and not raw.endswith(b"\n"):
                     raw = file.readline(LINE_BYTES)
     except FileNotFoundError:
-        raise UsageError("nothing was drained or resumed from here yet", where=str(path)) from None
+        raise UsageError(NOTHING_YET, where=str(path)) from None
     except OSError as error:
         raise UsageError(f"cannot read it: {error.strerror}", where=str(path)) from None
 
@@ -80,10 +81,16 @@ def breaks(path: Path) -> Iterator[Break]:
         before = entry.raw
 
 
+NOTHING_YET = "nothing was drained or resumed from here yet"
+
+
 def run(path: Path, *, nodes: str, verify: bool, json: bool) -> int:
     """Exit 0, or 2 when `verify` finds the chain broken."""
     if verify:
         return _verify(path)
+    if not os.path.lexists(path):
+        say(f"{path}: {NOTHING_YET}")
+        return Exit.OK
     wanted = frozenset(expand(nodes)) if nodes else None
     out = Stdout()
     pending: dict[str, int] = {}

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from console import act
 from console.output import AutomaticReport
 from console.plan import pool
-from console.plan_notes import OUT_OF_WORK
+from console.plan_notes import OUT_OF_WORK, timeless
 from console.policy import SITE_FILE, Automatic, Policy
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import fold
@@ -116,7 +116,7 @@ async def _drain(
 ) -> str:
     """Why this node was not drained; "" when it was (or would be)."""
     try:
-        plan = await engine.plan("drain", [name], f"auto: {finding.say}")
+        plan = await engine.plan("drain", [name], f"auto: {timeless(finding.say)}")
         if plan.refused:
             return plan.refused[name]
         if _room(engine, limits) < 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
@@ -21,6 +22,14 @@ ALONE = {
     "kubernetes": "; a cordon is for whole nodes: the device plugin alone can withhold one GPU",
 }
 """Why a scheduler takes the others too."""
+
+
+_AGO = re.compile(r",? \d+ (?:s|min|h|days?) ago\b")
+
+
+def timeless(say: str) -> str:
+    """A finding's sentence as a reason that stays true: without "3 min ago"."""
+    return _AGO.sub("", say)
 
 
 def warnings(

@@ -6,6 +6,7 @@ The console's own checks judge; this module only brings the lines onto one clock
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from msgspec import structs
@@ -85,8 +86,12 @@ def read(text: Text) -> Report:
             severity=Severity.UNKNOWN,
         ))  # fmt: skip
         report.measured = False
+    if not log.lines and not log.stamped:
+        report.measured = False
     report.drain = kernel_words.drain(report.findings)
     report.unknown = kernel_words.unknown(log, timelines, report.findings)
+    if not log.lines and not log.stamped:
+        report.unknown.append("whether this is a kernel log at all: no line has its stamp or words")
     report.unknown += [
         f"what the lines of {driver} mean: only NVIDIA GPUs are judged" for driver in sorted(others)
     ]

@@ -101,6 +101,8 @@ class Log:
         self.lines = 0
         """Lines that held an event."""
         self.not_xids = 0
+        self.stamped = True
+        """Whether the last line has a stamp of any log; text without any event or stamp is none."""
         self.forms: Counter[str] = Counter()
         self.unzoned = self.yearless = False
         self.stepped_back = False
@@ -128,6 +130,7 @@ class Log:
         for waiting in list(self._waiting.values()):
             self._joined(waiting)
         if last is not None:
+            self.stamped = bool(last.stamp.form)
             self._dated(self._of(last.stamp), last.stamp)
 
     def _record(self, record: Record, year: int) -> None:

@@ -7,6 +7,7 @@ import shlex
 from collections.abc import Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
+from console.plan_notes import timeless
 from console.tui.text import Cell, Line, cut, plain
 from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
@@ -142,7 +143,7 @@ def shown_path(path: str) -> str:
 def proposed_reason(names: Sequence[str], findings: Mapping[str, Sequence[Finding]]) -> str:
     """A reason from the worst findings of the nodes; empty when there is none."""
     tops = [found[0] for name in names if (found := findings.get(name))]
-    says = dict.fromkeys(f"{plain(f.say)} ({f.rule})" for f in tops)
+    says = dict.fromkeys(f"{plain(timeless(f.say))} ({f.rule})" for f in tops)
     shown = list(says)[:2]
     more = f" and {len(says) - 2} more" if len(says) > 2 else ""
     return "; ".join(shown) + more

@@ -184,9 +184,21 @@ def _far_below(sample: Sample) -> bool:
     A share of time alone does not say how much is lost, so it alone is never critical.
     """
     clock, top = (number(sample.values.get(f"sm_clock{m}_mhz")) for m in ("", "_max"))
-    if clock is None or top is None:
+    if clock is None or top is None or _idle(sample):
         return False
     return clock < 0.5 * top
+
+
+def _idle(sample: Sample) -> bool:
+    """Nothing runs: its low clock is by design and says nothing of what heat costs."""
+    util = number(sample.values.get("util_percent"))
+    reasons = whole(sample.values.get("reasons")) or 0
+    return bool(reasons & IDLE_BIT) or (util is not None and util < IDLE_PERCENT)
+
+
+IDLE_BIT = 0x1
+"""nvmlClocksEventReasonGpuIdle, nvml.h."""
+IDLE_PERCENT = 5.0
 
 
 def _clocks(sample: Sample) -> str:

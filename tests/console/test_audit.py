@@ -130,9 +130,13 @@ def test_what_a_person_reads(path: Path, capsysbinary: pytest.CaptureFixture[byt
     assert "gpu2  outcome  ok" in told[1]
 
 
-def test_no_file_is_one_clear_line(tmp_path: Path) -> None:
+def test_no_file_is_nothing_done_and_nothing_verified(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(tmp_path / "no.jsonl", nodes="", verify=False, json=False) == 0
+    assert "nothing was drained" in capsys.readouterr().err
     with pytest.raises(UsageError, match="nothing was drained"):
-        run(tmp_path / "no.jsonl", nodes="", verify=False, json=False)
+        run(tmp_path / "no.jsonl", nodes="", verify=True, json=False)
 
 
 @pytest.mark.skipif(

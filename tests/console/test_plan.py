@@ -17,7 +17,7 @@ from console import act
 from console import plan as planning
 from console.audit import Audit
 from console.fleet import Fleet
-from console.plan_notes import OUT_OF_WORK
+from console.plan_notes import OUT_OF_WORK, timeless
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand
 from inventory.node import Inventory, Node
@@ -358,3 +358,15 @@ def test_the_plan_says_when_one_gpu_takes_the_others_along() -> None:
     (told,) = [text for text in plan.warnings if "only GPU1 is at fault" in text]
     assert "2 GPUs go with it" in told
     assert "whole nodes" in told
+
+
+@pytest.mark.parametrize(
+    ("say", "kept"),
+    [
+        ("GPU3: Xid 79: off the bus, 14 min ago", "GPU3: Xid 79: off the bus"),
+        ("GPU1: Xid 31, 2 days ago: no job", "GPU1: Xid 31: no job"),
+        ("GPU5 runs 36 % below its 7 peers", "GPU5 runs 36 % below its 7 peers"),
+    ],
+)
+def test_a_reason_stays_true(say: str, kept: str) -> None:
+    assert timeless(say) == kept

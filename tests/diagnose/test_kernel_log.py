@@ -486,3 +486,9 @@ def test_faults_of_other_accelerators_are_no_quiet_log() -> None:
         "kernel-log",
     )
     assert any("amdgpu" in text for text in only(found).unknown)
+
+
+def test_text_that_is_no_kernel_log_is_unknown_even_when_forced() -> None:
+    found = ticket("lorem ipsum\ndolor sit amet\n", "kernel-log")
+    assert found.verdict is Severity.UNKNOWN
+    assert ticket("[ 12.000000] usb 1-1: new device\n", "kernel-log").verdict is Severity.OK

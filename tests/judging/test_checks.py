@@ -647,3 +647,15 @@ def test_the_clock_of_a_node() -> None:
     node = Built()
     node.change("hello", "", wall_skew_s=-73.0)
     assert "73 s behind" in by_rule(findings(node))["host.clock"].say
+
+
+def test_an_idle_card_is_not_slow() -> None:
+    """Its low clock is by design: heat that lasts is told, but is no reason to drain."""
+    node = Built()
+    busy = {"reasons": 0x40, "sm_clock_mhz": 345, "thermal_hw_ns": 0, "util_percent": 98}
+    for values in (busy, {**busy, "util_percent": 0}, {**busy, "reasons": 0x41}):
+        node.change("gpu", SLOTS[5], **values)
+        node.change("gpu", SLOTS[5], after_s=10.0, **{**values, "thermal_hw_ns": 8_000_000_000})
+        told = by_rule(findings(node))["thermal.hw_slowdown"]
+        expected = Severity.CRITICAL if values is busy else Severity.WARN
+        assert told.severity is expected, values

@@ -124,6 +124,8 @@ class FleetScreen(MarkingScreen):
             told = " ".join(part for part in (status.text, status.hint) if part) if status else ""
             quiet = self.roster.summary(name).severity is Severity.OK
             text = f"{name}: no findings" if quiet or not told else f"{name}: {told}"
+            if findings and top is None:
+                text = f"{name}: acknowledged: {findings[0].say}"
         glyphs = self.console_app.look.glyphs
         lines.show([bars.why(top, plain(text), glyphs, lines.size.width)])
 
