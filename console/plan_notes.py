@@ -41,12 +41,23 @@ def warnings(
         yield from _partitions(wanted, fleet)
         yield from _evidence(wanted, fleet)
         yield from _one_gpu(wanted, fleet)
+    else:
+        yield from _still_sick(wanted, fleet)
     for name in wanted:
         age = fleet.age(name)
         if age is None:
             yield f"{name} has not answered: the plan rests on the scheduler alone"
         elif age > OLD_S:
             yield f"{name} last answered {age:.0f} s ago"
+
+
+def _still_sick(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
+    """Nodes that go back to work despite what a fresh look found."""
+    for name in wanted:
+        verdict = fleet.verdict(name)
+        if verdict.rank >= Severity.UNKNOWN.rank:
+            worst = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
+            yield f"{name} is still {verdict}: {worst}"
 
 
 def _jobs(wanted: Sequence[str], before: Mapping[str, Allocation]) -> Iterator[str]:

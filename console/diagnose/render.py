@@ -69,8 +69,7 @@ def lines(diagnosis: Diagnosis, style: Style) -> Iterator[str]:
         yield from _part(part, style)
         yield ""
     if len(diagnosis.inputs) > 1:
-        yield f"{style.grade(diagnosis.verdict)}  all together: {diagnosis.say}"
-        yield f"  drain: {diagnosis.drain}"
+        yield f"{style.grade(diagnosis.verdict)}  all together; drain: {diagnosis.drain}"
 
 
 def _part(part: Part, style: Style) -> Iterator[str]:

@@ -308,6 +308,44 @@ async def test_resume_of_a_foreign_drain_is_refused_and_shown(console: Opener) -
         assert held.writes == [("release", "gpu002")]
 
 
+async def test_a_sick_node_is_resumed_only_on_its_own_key(console: Opener) -> None:
+    """Other people's drains are one override, sick nodes another; what is wrong stays told."""
+    held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
+    held.reasons["gpu017"] = "gpuconsole: xid 79"
+    async with console(scheduler=held) as c:
+        await c.type(":open gpu017")
+        await c.press("enter", "U")
+        confirm = c.app.screen
+        assert isinstance(confirm, Confirm)
+        await c.until(lambda: confirm.phase == "ready")
+        await c.press("O")
+        await c.until(lambda: confirm.phase == "ready" and confirm.override)
+        assert confirm.plan is not None
+        assert confirm.plan.nodes == ()
+        await c.press("I")
+        await c.until(lambda: confirm.phase == "ready" and confirm.despite)
+        await c.pilot.pause()
+        assert "gpu017 is still critical" in c.text
+        await c.press("y")
+        await c.until(lambda: confirm.phase == "over")
+        assert held.writes == [("release", "gpu017")]
+
+
+async def test_typing_in_the_plan_of_a_drain_is_the_reason(console: Opener) -> None:
+    """And never a yes: "dying fan" has a y in it."""
+    held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
+    async with console(scheduler=held) as c:
+        await c.type(":open gpu017")
+        await c.press("enter", "D")
+        confirm = c.app.screen
+        assert isinstance(confirm, Confirm)
+        await c.until(lambda: confirm.phase == "ready")
+        await c.type("dying fan")
+        await c.until(lambda: confirm.phase == "ready")
+        assert confirm.reason == "dying fan"
+        assert held.writes == []
+
+
 async def test_read_only_offers_nothing_that_acts(console: Opener) -> None:
     """Keys do nothing, the footer and `:` do not know them."""
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])

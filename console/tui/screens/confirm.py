@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 SETTLE_S = 0.3
 """After the last keystroke in the reason, before the scheduler is read again."""
 REDRAW_S = 1.0
+LETTERS = frozenset({"yes", "reason", "override", "despite"})
+"""Actions of single letters."""
 
 
 class Confirm(ModalScreen[bool]):
@@ -38,6 +40,7 @@ class Confirm(ModalScreen[bool]):
         Binding("y", "yes", "yes", priority=True),
         Binding("r", "reason", "reason", priority=True),
         Binding("O", "override", "override", priority=True),
+        Binding("I", "despite", "despite", priority=True),
         Binding("escape", "leave", "back", priority=True),
     ]
 
@@ -46,7 +49,7 @@ class Confirm(ModalScreen[bool]):
         super().__init__(classes="dialog")
         self.verb, self.names, self.proposed = verb, list(names), reason
         self.plan: Plan | None = None
-        self.override = False
+        self.override = self.despite = False
         self.trouble = ""
         self.steps: list[Step] = []
         self.phase = "planning"
@@ -76,8 +79,7 @@ class Confirm(ModalScreen[bool]):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """While text is typed, letters are letters."""
-        typing = isinstance(self.focused, Input) and action in ("yes", "reason", "override")
-        return not typing
+        return not (isinstance(self.focused, Input) and action in LETTERS)
 
     def on_mount(self) -> None:
         """Propose a reason and ask for the plan."""
@@ -130,8 +132,7 @@ class Confirm(ModalScreen[bool]):
         self._draw()
 
     def _despite(self) -> dict[str, bool]:
-        """Resuming a node that is still sick is the same kind of override."""
-        return {"despite_findings": True} if self.override and self.verb == "resume" else {}
+        return {"despite_findings": True} if self.despite else {}
 
     @on(Input.Changed, "#reason")
     def _reason_changed(self, event: Input.Changed) -> None:
@@ -221,10 +222,29 @@ class Confirm(ModalScreen[bool]):
             self.set_focus(self.query_one("#reason"))
 
     def action_override(self) -> None:
-        """Include nodes that somebody else drained, or that are still sick; or leave them again."""
+        """Include nodes that somebody else drained; or leave them again."""
         if self.phase == "ready" and (self.override or (self.plan and self.plan.refused)):
             self.override = not self.override
             self._replan()
+
+    def action_despite(self) -> None:
+        """Resume nodes that are still sick too; or leave them again."""
+        refused = self.plan is not None and bool(self.plan.refused)
+        if self.verb == "resume" and self.phase == "ready" and (self.despite or refused):
+            self.despite = not self.despite
+            self._replan()
+
+    def on_key(self, event: events.Key) -> None:
+        """Whoever begins to type means the reason: the first letter opens it."""
+        entry = self.query_one("#reason", Input)
+        typing = isinstance(self.focused, Input) or self.phase not in ("planning", "ready")
+        letter = (event.character or "").strip() if event.is_printable else ""
+        if self.verb != "drain" or typing or not letter:
+            return
+        event.stop()
+        entry.value = letter
+        entry.cursor_position = len(entry.value)
+        self.set_focus(entry)
 
     def action_leave(self) -> None:
         """From an input back to the plan; from the plan out."""
@@ -259,11 +279,16 @@ class Confirm(ModalScreen[bool]):
             lines += plan_lines(self.plan, glyphs, width)
         else:
             lines.append((Cell(title(self.verb, self.names), "title"),))
-        if self.override and self.phase in ("planning", "ready"):
-            lines.append((Cell("OVERRIDE: other people's reasons are overwritten", "critical"),))
+        if self.phase in ("planning", "ready"):
+            lines += [(Cell(text, "critical"),) for text in self._overrides()]
         if self.trouble:
             lines.append((Cell(plain(self.trouble), "critical"),))
         return lines
+
+    def _overrides(self) -> list[str]:
+        kept = "; their reasons are kept in ours" if self.verb == "drain" else ""
+        told = [f"OVERRIDE: also nodes that others drained{kept}"] if self.override else []
+        return told + (["ALSO nodes that are still sick"] if self.despite else [])
 
     def _hint(self) -> Line:
         back = (Cell("esc", "key"), Cell(" back"))
@@ -284,7 +309,9 @@ class Confirm(ModalScreen[bool]):
         if self.verb == "drain":
             line += (Cell("r", "key"), Cell(" reason   "))
         if self.override or (self.plan is not None and self.plan.refused):
-            line += (Cell("O", "key"), Cell(" override   "))
+            line += (Cell("O", "key"), Cell(" others' drains   "))
+            if self.verb == "resume":
+                line += (Cell("I", "key"), Cell(" still sick   "))
         return (*line, Cell("esc", "key"), Cell(" cancel"))
 
 
