@@ -96,9 +96,10 @@ _NOTHING: Mapping[str, str] = MappingProxyType({})
 class Audit:
     """Appends JSON lines to a file that only its owner can read; each line is forced to disk."""
 
-    def __init__(self, path: Path) -> None:
-        """The file, and its folder, are created on the first line."""
+    def __init__(self, path: Path, *, told: bool = True) -> None:
+        """The file, and its folder, are created on the first line; `told` sends lines to syslog."""
         self.path = path
+        self._told = told
         self._who = who()
 
     def intend(self, plan: Plan, evidence: Mapping[str, str] = _NOTHING) -> None:
@@ -182,7 +183,8 @@ class Audit:
                 raise
         finally:
             os.close(fd)
-        _tell_syslog(lines, chained)
+        if self._told:
+            _tell_syslog(lines, chained)
 
 
 def _lock(fd: int) -> None:

@@ -62,7 +62,8 @@ class Engine:
         self.fleet = fleet or Fleet(inventory)
         self.schedulers = dict(schedulers if schedulers is not None else schedulers_for(inventory))
         self.state = state or state_dir()
-        self.audit = Audit(self.state / "audit.jsonl")
+        # What the demo drains is nobody's business but its own.
+        self.audit = Audit(self.state / "audit.jsonl", told=self.state == state_dir())
         self.taps: list[Sink] = []
         """Called with every Event after the Fleet took it in."""
         self.sessions: dict[str, Session] = {}
