@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -108,3 +109,55 @@ def test_between_write_and_outcome(
     again = site.run(*DRAIN, "--no-evidence")
     assert "already drained by us" in again.err
     assert len(site.audit) == len(told), "nothing is done twice"
+
+
+@pytest.mark.parametrize("number", SIGNALS)
+def test_between_intent_and_write(site: Site, tmp_path: Path, number: signal.Signals) -> None:
+    """The update never reaches Slurm: the record says what was meant, and a second try does it."""
+    real, asked = shutil.which("scontrol", path=site.environment["PATH"]), tmp_path / "asked"
+    program = tmp_path / "scontrol"
+    program.write_text(
+        f'#!/bin/sh\ncase "$*" in *update*) echo $$ > {asked}; exec sleep 300;; esac\n'
+        f'exec {real} "$@"\n'
+    )
+    program.chmod(0o755)
+    environment = {**site.environment, "PATH": f"{tmp_path}:{site.environment['PATH']}"}
+    was = state(site)
+    with subprocess.Popen(
+        site.argv((*DRAIN, "--no-evidence")), env=environment, stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=site.folder,
+    ) as console:  # fmt: skip
+        try:
+            until(lambda: asked.exists() and asked.read_text(), "the update")
+            os.kill(console.pid, number)
+            ended(console)
+        finally:
+            console.kill()
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(int(asked.read_text()), signal.SIGKILL)
+    assert state(site) == was
+    first = [(line["what"], line.get("ok")) for line in site.audit]
+    assert first == [("intend", None)] + [("outcome", False)] * (number is not signal.SIGKILL)
+    again = site.run(*DRAIN, "--no-evidence")
+    assert again.code == 0, again.err
+    assert "drain" in state(site)
+    assert [line["what"] for line in site.audit[len(first) :]] == ["intend", "outcome", "reading"]
+
+
+def test_two_consoles_drain_the_same_node_at_once(site: Site) -> None:
+    """One writes, the other finds it done or refused; the reason is one of theirs, whole."""
+    reasons = ("bad fan", "slow link")
+    consoles = [
+        site.started("drain", "n1", "--reason", reason, "--yes", "--no-evidence", "--timeout", "5")
+        for reason in reasons
+    ]
+    with consoles[0] as one, consoles[1] as two:
+        codes = [ended(console)[0] for console in (one, two)]
+    assert 0 in codes
+    assert set(codes) <= {0, 3}
+    word, _, reason = state(site).strip().partition("|")
+    assert word == "drained"
+    assert reason in {f"gpuconsole: {text}" for text in reasons}
+    site.run("audit", "--verify")
+    done = [line for line in site.audit if line["what"] == "outcome" and line["ok"]]
+    assert 1 <= len(done) <= 2

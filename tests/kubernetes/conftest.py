@@ -52,11 +52,15 @@ def kubernetes(run: LocalRun) -> Kubernetes:
 
 
 @pytest.fixture
-def command(run: LocalRun, tmp_path: Path) -> Any:
+def environment(run: LocalRun, tmp_path: Path) -> dict[str, str]:
+    """Of a command line: that cluster, and a state directory of its own."""
+    own = {"HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state")}
+    return {**os.environ, **run.env, **own}
+
+
+@pytest.fixture
+def command(environment: dict[str, str]) -> Any:
     """Runs `gpuconsole ... --json`; (exit code, documents, one a line or one in all)."""
-    environment = {
-        **os.environ, **run.env, "HOME": str(tmp_path), "XDG_STATE_HOME": str(tmp_path / "state"),
-    }  # fmt: skip
 
     def call(*arguments: str) -> tuple[int, Any]:
         words = [sys.executable, "-m", "console.cli", *arguments, "--json"]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -187,4 +191,28 @@ def test_the_whole_command(api: Api, command: Any) -> None:
     rc, steps = command(*words, "--yes", "--evict", "--no-evidence")
     assert rc == 0, steps
     assert [s["detail"] for s in steps if s["phase"] == "evict"][-1].endswith("the node is empty")
+    assert len(api.evictions) == 1
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
+def test_a_console_that_is_ended_while_a_budget_is_waited_for(
+    api: Api, command: Any, environment: dict[str, str], number: signal.Signals
+) -> None:
+    """The cordon stays and is explained; the pod is as it was; a second drain goes on with it."""
+    api.protected["train-0"] = 10**6
+    words = ["drain", "gpu1", "-i", "k8s:", "--reason", "xid 79", "--yes", "--no-evidence"]
+    argv = [sys.executable, "-m", "console.cli", *words, "--evict", "--json"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, env=environment, text=True) as console:
+        assert console.stdout is not None
+        next(line for line in console.stdout if "disruption budget" in line)
+        os.kill(console.pid, number)
+        console.wait(30)
+    assert api.nodes["gpu1"]["spec"]["unschedulable"] is True
+    assert api.evictions == []
+    _, told = command("audit")
+    assert [line["what"] for line in told][:2] == ["intend", "outcome"]
+    api.protected.clear()
+    command("resume", "gpu1", "-i", "k8s:", "--yes", "--despite-findings")
+    rc, steps = command(*words, "--evict")
+    assert rc == 0, steps
     assert len(api.evictions) == 1
