@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 Gather = Callable[[Sequence[str], str], AsyncIterator["Kept"]]
 """Takes evidence of these nodes for this reason; see console.evidence."""
+PLAN_S = 600.0
+"""How long a plan may wait for its confirmation; our estimate of one phone call."""
 FINAL_PHASES = frozenset({"refused", "done", "failed"})
 
 
@@ -46,6 +48,8 @@ async def execute(
     nothing is done.
     """
     _check_count(plan, typed_count)
+    if not override:
+        _check_age(plan, fleet.clock())
     bundles: dict[str, str] = {}
     if gather is not None and plan.verb == "drain":
         async for step in _gathered(plan, gather, bundles):
@@ -94,6 +98,16 @@ async def _gathered(plan: Plan, gather: Gather, bundles: dict[str, str]) -> Asyn
                     filter(None, (error.filename, error.strerror or str(error)))
                 )
                 yield Step(node=name, at=time.time(), phase="evidence", ok=False, detail=text)
+
+
+def _check_age(plan: Plan, now: float) -> None:
+    """A plan that was left lying is not what the cluster is now."""
+    age_s = now - plan.at
+    if plan.at and age_s > PLAN_S:
+        raise UsageError(
+            f"this plan is {age_s / 60:.0f} min old; nothing was done",
+            instead="make it again, or override",
+        )
 
 
 def _check_count(plan: Plan, typed: int | None) -> None:

@@ -62,6 +62,7 @@ def plan(
         refused=refused,
         warnings=tuple(warnings(verb, wanted, fleet, before)),
         before=tuple(before.values()),
+        at=fleet.clock(),
         confirm_count=_typed_count(verb, wanted, fleet, cap),
     )
 

@@ -133,3 +133,5 @@ class Plan(Struct, frozen=True, kw_only=True):
     before: tuple[Allocation, ...] = ()
     confirm_count: int | None = None
     """When set, the operator must type this number."""
+    at: float = 0.0
+    """When it was made, epoch seconds; 0.0 is unknown."""

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from console import act
 from console import plan as planning
@@ -370,3 +371,24 @@ def test_the_plan_says_when_one_gpu_takes_the_others_along() -> None:
 )
 def test_a_reason_stays_true(say: str, kept: str) -> None:
     assert timeless(say) == kept
+
+
+@pytest.mark.parametrize(
+    ("age_s", "override", "done"), [(30, False, True), (700, False, False), (700, True, True)]
+)
+async def test_a_plan_that_was_left_lying_is_refused(
+    tmp_path: Path, age_s: float, override: bool, done: bool
+) -> None:
+    """Ten minutes later the cluster is another one: nothing is written, nothing audited."""
+    scheduler = Recorder({"n1": allocation("n1")})
+    made, plan = planned(scheduler, ["n1"])
+    plan = structs.replace(plan, at=plan.at - age_s)
+    audit = Audit(tmp_path / "audit.jsonl")
+    steps = act.execute(plan, made, {"slurm": scheduler}, audit, made.apply, override=override)
+    if done:
+        assert [step.phase async for step in steps][-1] == "done"
+        return
+    with pytest.raises(UsageError, match="12 min old; nothing was done"):
+        [step async for step in steps]
+    assert scheduler.written == []
+    assert not audit.path.exists()
