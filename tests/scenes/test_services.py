@@ -229,6 +229,8 @@ def test_systemd_that_never_answers_costs_three_seconds_and_hides_nothing(
     assert sample.values["systemctl_timeout"] is True
     assert {"slurmd", "munge"} <= {row["service"] for row in sample.rows}
     assert ours(scene) == set()
+    scene.interval()
+    assert "does not answer" in scene.rule("service.systemd_silent").say
 
 
 def test_what_systemctl_prints_is_bounded(systemd: Path, scenes: Make) -> None:
