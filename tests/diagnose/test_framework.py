@@ -227,14 +227,17 @@ def test_large_inputs_stream_in_bounded_memory(kind: str, line: str, tmp_path: P
         for number in range(32_000_000 // len(line)):
             out.write(line.format(number))
     code = (
-        "import resource; from console.diagnose import detect; detect.readers(); "
+        "from tests import memory; from console.diagnose import detect; detect.readers(); "
         "from console.diagnose.command import diagnose; "
         "from console.diagnose.text import open_input; "
-        "base = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss; "
+        "base = memory.mark(); "
         f"found = diagnose([open_input({str(file)!r})]); "
-        "print(found.inputs[0].kind, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - base)"
+        "print(found.inputs[0].kind, memory.grown_kib(base))"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True,
+        cwd=Path(__file__).parents[2],
+    )  # fmt: skip
     told, grown_kib = done.stdout.split()
     assert told == kind
     assert int(grown_kib) < 30_000

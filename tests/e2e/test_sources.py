@@ -198,6 +198,7 @@ def test_unknown_to_slurm_is_not_drained(desk: Site) -> None:
     done = desk.run(
         "drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path
     )
-    assert done.code == 3
+    assert done.code == 3, done.err
+    assert done.out, done.err
     (step,) = [json.loads(line) for line in done.out.splitlines()]
     assert (step["node"], step["phase"], step["ok"]) == ("elsewhere", "refused", False)
