@@ -193,9 +193,9 @@ def test_names_in_slurm_may_differ(site: Site) -> None:
     assert written == [["scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=gpuconsole: x"]]
 
 
-def test_unknown_to_slurm_is_not_drained(desk: Site) -> None:
-    path = desk.file("strange.yaml", "scheduler: slurm\nhosts: [n1, elsewhere]\n")
-    done = desk.run(
+def test_unknown_to_slurm_is_not_drained(site: Site) -> None:
+    path = site.file("strange.yaml", "scheduler: slurm\nhosts: [n1, elsewhere]\n")
+    done = site.run(
         "drain", "elsewhere", "--reason", "x", "--yes", "--json", *QUICK, inventory=path
     )
     assert done.code == 3, done.err
