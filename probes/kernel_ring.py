@@ -5,8 +5,12 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from probes.event import Row
+
+if TYPE_CHECKING:
+    from probes.kernel_lines import KernelEvent
 
 FAMILIES = (
     re.compile(r"Bus Error|\bAER\b|error status/mask|: +\[ ?\d{1,2}\] [A-Z]"),
@@ -21,7 +25,7 @@ FAMILIES = (
 class KernelRing:
     """Rows in the order they came, at most so many; the largest family gives way."""
 
-    __slots__ = ("_families", "_held", "_most", "_number")
+    __slots__ = ("_families", "_held", "_most", "_number", "told")
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -30,9 +34,12 @@ class KernelRing:
         )
         self._held = 0
         self._number = 0
+        self.told: tuple[float, list[KernelEvent]] | None = None
+        """What a reader made of these lines and with which gap; forgotten when they change."""
 
     def extend(self, rows: Iterable[Row]) -> None:
         """Take in new rows."""
+        self.told = None
         for row in rows:
             self._families[_family(str(row.get("text", "")))].append((self._number, row))
             self._number += 1
@@ -43,6 +50,7 @@ class KernelRing:
 
     def clear(self) -> None:
         """Forget all: another agent tells them anew."""
+        self.told = None
         for family in self._families:
             family.clear()
         self._held = 0

@@ -124,9 +124,7 @@ def check(look: Look) -> Iterator[Finding]:
     """Each kind by itself."""
     if not look.facts.kernel:
         return
-    kinds: dict[str, list[KernelEvent]] = {}
-    for event in kernel_events.read(look):
-        kinds.setdefault(event.kind, []).append(event)
+    kinds = kernel_events.by_kind(look)
     yield from _machine(look, kinds.get("mce", []))
     yield from _hard_lockups(look, kinds.get("hard_lockup", []))
     yield from _said(look, PANIC, "the kernel panicked", kinds.get("panic", []))

@@ -11,6 +11,7 @@ from msgspec import structs
 from probes.checks.rule import Look
 from probes.event import Finding, Severity
 from probes.kernel_lines import KernelEvent, in_order, joined, parse, unique, with_row
+from probes.kernel_ring import KernelRing
 
 HOUR_S = 3600.0
 NEAR_S = 10.0
@@ -18,14 +19,29 @@ NEAR_S = 10.0
 
 
 def read(look: Look) -> list[KernelEvent]:
-    """The whole ring of kept lines by time, parsed anew each time: pure, and parsing is cached."""
-    rows = list(look.facts.kernel)
+    """The whole ring of kept lines by time; seven checks ask, the ring keeps the answer."""
+    ring, gap_s = look.facts.kernel, look.rules.limit("xid.coalesce_s").value
+    if ring.told is None or ring.told[0] != gap_s:
+        ring.told = gap_s, _read(ring, gap_s)
+    return list(ring.told[1])
+
+
+def by_kind(look: Look) -> dict[str, list[KernelEvent]]:
+    """The same, kind by kind."""
+    kinds: dict[str, list[KernelEvent]] = {}
+    for event in read(look):
+        kinds.setdefault(event.kind, []).append(event)
+    return kinds
+
+
+def _read(ring: KernelRing, gap_s: float) -> list[KernelEvent]:
+    rows = list(ring)
     texts = joined((str(row.get("text", "")), None) for row in rows)
     found = []
     for row, (text, _) in zip(rows, texts, strict=True):
         if (event := parse(text)) is not None:
             found.append(with_row(event, row))
-    return unique(in_order(found), look.rules.limit("xid.coalesce_s").value)
+    return unique(in_order(found), gap_s)
 
 
 def age_s(look: Look, event: KernelEvent) -> float | None:

@@ -66,9 +66,7 @@ def check(look: Look) -> Iterator[Finding]:
     """Each kind by itself."""
     if not look.facts.kernel:
         return
-    kinds: dict[str, list[KernelEvent]] = {}
-    for event in kernel_events.read(look):
-        kinds.setdefault(event.kind, []).append(event)
+    kinds = kernel_events.by_kind(look)
     yield from _hung(look, kinds.get("hung_task", []))
     yield from _killed(look, kinds.get("oom", []))
     yield from _crashed(look, kinds.get("segfault", []))

@@ -92,9 +92,7 @@ def check(look: Look) -> Iterator[Finding]:
     """Each server and disk by itself."""
     if not look.facts.kernel:
         return
-    kinds: dict[str, list[KernelEvent]] = {}
-    for event in kernel_events.read(look):
-        kinds.setdefault(event.kind, []).append(event)
+    kinds = kernel_events.by_kind(look)
     for server, same in by_fact("server", kinds.get("nfs", [])):
         yield from _server(look, NFS, f"NFS server {server}", same)
     for target, same in by_fact("target", kinds.get("lustre", [])):

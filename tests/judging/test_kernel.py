@@ -198,3 +198,14 @@ def test_a_line_of_two_days_ago_is_history(text: str) -> None:
 )  # fmt: skip
 def test_what_every_boot_says_is_no_event(text: str) -> None:
     assert parse(text) is None
+
+
+def test_lines_that_come_after_a_look_are_seen_at_the_next() -> None:
+    """What a look made of the lines is kept only as long as they are the same."""
+    node = Built()
+    node.kernel("mlx5_core 0000:18:00.0: Port module event: module 0, Cable plugged")
+    assert "xid.79" not in by_rule(findings(node))
+    node.kernel("NVRM: Xid (PCI:0000:61:00): 79, GPU has fallen off the bus.", ago_s=1.0)
+    assert "xid.79" in by_rule(findings(node))
+    node.facts.kernel.clear()
+    assert "xid.79" not in by_rule(findings(node))
