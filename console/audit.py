@@ -12,7 +12,6 @@ import errno
 import fcntl
 import hashlib
 import os
-import pwd
 import stat
 import syslog
 import time
@@ -23,6 +22,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, structs
 
+from inventory.account import account
 from inventory.scheduler import Allocation, Plan, Step
 from probes.sanitise import clean
 
@@ -78,12 +78,8 @@ def who() -> Who:
         tty = os.ttyname(0)
     except OSError:
         tty = ""
-    try:
-        user = pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        user = f"uid {os.getuid()}"
     return Who(
-        user=user,
+        user=account(),
         sudo_user=clean(os.environ.get("SUDO_USER", "")),
         ssh_client=clean(os.environ.get("SSH_CLIENT", "")),
         tty=tty,

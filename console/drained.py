@@ -5,13 +5,12 @@ Only the scheduler is asked, no node: it answers in a second, also about nodes t
 
 from __future__ import annotations
 
+import shlex
 import sys
-import tarfile
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec import Struct
 
 from console import units
@@ -19,7 +18,7 @@ from console.engine import Engine
 from console.launch import engine_for, run_async
 from console.output import Exit, Stdout, as_json, say
 from console.plan_notes import OUT_OF_WORK
-from console.since import newest, read
+from console.since import UNREADABLE, newest, read
 from inventory.expressions import fold
 from inventory.scheduler import Allocation
 from probes.event import SCHEMA, Action
@@ -79,27 +78,38 @@ async def _run(request: Request, json: bool) -> int:
 def out_of_work(engine: Engine, now: float) -> list[OutOfWork]:
     """In the inventory's order."""
     known = [engine.fleet.nodes[node.name].allocation for node in engine.inventory.nodes]
-    return [_entry(one, now) for one in known if one is not None and one.state in OUT_OF_WORK]
+    return [
+        _entry(one, now, engine.bundles)
+        for one in known
+        if one is not None and one.state in OUT_OF_WORK
+    ]
 
 
-def _entry(one: Allocation, now: float) -> OutOfWork:
+def _entry(one: Allocation, now: float, bundles: Path) -> OutOfWork:
     since_s = None if one.reason_at is None else max(0.0, now - one.reason_at)
     return OutOfWork(
         node=one.node, state=one.state, raw=one.raw, since_s=since_s, by=one.reason_by,
         reason=one.reason, ours=one.ours, jobs=[job.id for job in one.jobs],
-        next=_next(one, since_s), commands=[] if one.jobs else helpers(one.node),
+        next=_next(one, since_s), commands=[] if one.jobs else helpers(one.node, bundles),
     )  # fmt: skip
 
 
-def helpers(node: str, where: Path | None = None) -> list[str]:
-    """Commands for a person at the node, from the findings at the time of its drain."""
+def helpers(node: str, where: Path) -> list[str]:
+    """Commands for a person at the node, from the findings at the time of its drain.
+
+    A device is a word that the node sent: quoted for the shell here and for the one there.
+    """
     path = newest(node, where)
     try:
-        found = read(path).findings if path is not None else []
-    except (OSError, tarfile.TarError, msgspec.MsgspecError, EOFError):
+        before = read(path) if path is not None else None
+    except UNREADABLE:
         return []
+    if before is None or before.manifest.node != node:
+        return []
+    found = before.findings
     resets = sorted({f.device for f in found if f.action is Action.RESET_GPU and f.device})
-    commands = [f"ssh {node} sudo nvidia-smi --gpu-reset -i {device}" for device in resets]
+    reset = ("sudo", "nvidia-smi", "--gpu-reset", "-i")
+    commands = [shlex.join(("ssh", node, *reset, shlex.quote(device))) for device in resets]
     if any(finding.action is Action.REBOOT for finding in found):
         commands.append(f"ssh {node} sudo systemctl reboot")
     return commands

@@ -71,6 +71,11 @@ class Engine:
         self._transport: Transport | None = None
 
     @property
+    def bundles(self) -> Path:
+        """Where evidence lies that nobody asked to have elsewhere."""
+        return self.state / "evidence"
+
+    @property
     def read_only(self) -> bool:
         """Whether anything that writes is refused."""
         return self.settings.read_only
@@ -230,9 +235,7 @@ class Engine:
             for name in plan.nodes
             for text in [
                 *since.retest(self.fleet.nodes[name], self.state / "tests.ndjson"),
-                *await asyncio.to_thread(
-                    since.notes, self.fleet.nodes[name], now, self.state / "evidence"
-                ),
+                *await asyncio.to_thread(since.notes, self.fleet.nodes[name], now, self.bundles),
             ]
         ]
         return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))

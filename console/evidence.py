@@ -25,7 +25,7 @@ import msgspec
 from msgspec import Struct
 
 from console.audit import Who, who
-from console.settings import private, state_dir
+from console.settings import private
 from inventory.node import Node
 from inventory.scheduler import Allocation
 from probes.blobs import File, Files, safe_name
@@ -99,11 +99,6 @@ class Known(Struct, frozen=True, kw_only=True):
     status: NodeStatus | None
 
 
-def folder() -> Path:
-    """Where bundles lie that nobody asked to have elsewhere."""
-    return state_dir() / "evidence"
-
-
 async def collect(
     engine: Engine,
     names: Iterable[str],
@@ -117,7 +112,7 @@ async def collect(
     Each node is asked over a connection of its own, so that a stuck session does not matter.
     """
     wanted = list(dict.fromkeys(names))
-    target = private(into or engine.state / "evidence")
+    target = private(into or engine.bundles)
     gate = asyncio.Semaphore(AT_ONCE)
     transport = engine.transport()
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
-from console.plan_notes import OUT_OF_WORK, warnings
+from console.plan_notes import OUT_OF_WORK, still_sick, warnings
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
 from inventory.scheduler import MARKER, Allocation, Plan, Scheduler
-from probes.event import Severity
 from probes.sanitise import clean
 
 REASON_CHARS = 1000
@@ -108,11 +107,7 @@ def _resume_refusal(
         return f"not drained: {now.state}"
     if not now.ours and not override:
         return f"drained by {now.reason_by or 'somebody else'}, not by us: {now.reason}"
-    verdict = fleet.verdict(name)
-    if verdict.rank >= Severity.UNKNOWN.rank and not despite_findings:
-        sick = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
-        return f"still {verdict}: {sick}"
-    return ""
+    return "" if despite_findings else still_sick(name, fleet)
 
 
 def _commands(

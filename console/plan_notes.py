@@ -54,10 +54,17 @@ def warnings(
 def _still_sick(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
     """Nodes that go back to work despite what a fresh look found."""
     for name in wanted:
-        verdict = fleet.verdict(name)
-        if verdict.rank >= Severity.UNKNOWN.rank:
-            worst = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
-            yield f"{name} is still {verdict}: {worst}"
+        if why := still_sick(name, fleet):
+            yield f"{name} is {why}"
+
+
+def still_sick(name: str, fleet: Fleet) -> str:
+    """Why a node should not go back to work; "" when nothing is known against it."""
+    verdict = fleet.verdict(name)
+    if verdict.rank < Severity.UNKNOWN.rank:
+        return ""
+    worst = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
+    return f"still {verdict}: {worst}"
 
 
 def _jobs(wanted: Sequence[str], before: Mapping[str, Allocation]) -> Iterator[str]:

@@ -18,8 +18,7 @@ import msgspec
 from msgspec import Struct
 
 from console import units
-from console.evidence import Known, Manifest, folder, taken
-from console.settings import state_dir
+from console.evidence import Known, Manifest, taken
 from probes.blobs import safe_name
 from probes.event import Finding, Sample, decoder
 from probes.facts import NodeFacts
@@ -57,9 +56,9 @@ class Before(Struct, frozen=True):
         return _cards(self.known.samples)
 
 
-def newest(node: str, where: Path | None = None) -> Path | None:
-    """The newest bundle of a node in the state directory."""
-    found = (where or folder()).glob(f"{safe_name(node)}-????????T??????Z*.tar.gz")
+def newest(node: str, where: Path) -> Path | None:
+    """The newest bundle of a node in this folder."""
+    found = where.glob(f"{safe_name(node)}-????????T??????Z*.tar.gz")
     return max(found, key=taken, default=None)
 
 
@@ -85,7 +84,7 @@ def read(path: Path) -> Before:
     )
 
 
-def notes(facts: NodeFacts, now: float, where: Path | None = None) -> list[str]:
+def notes(facts: NodeFacts, now: float, where: Path) -> list[str]:
     """Sentences for the plan of a resume, each with the node's name; [] without a bundle."""
     path = newest(facts.node.name, where)
     if path is None:
@@ -108,13 +107,13 @@ TESTS_BYTES = 4 << 20
 """The newest part of the results of `gpuconsole test`: some 10,000 nodes' summaries."""
 
 
-def retest(facts: NodeFacts, results: Path | None = None) -> list[str]:
+def retest(facts: NodeFacts, results: Path) -> list[str]:
     """What a node that was drained for performance still lacks; [] for any other."""
     now = facts.allocation
     if now is None or now.reason_at is None or not PERFORMANCE.search(now.reason):
         return []
     name = facts.node.name
-    if _passed(results or state_dir() / "tests.ndjson", name, now.reason_at):
+    if _passed(results, name, now.reason_at):
         return [f"{name}: drained for performance; it has passed a test since"]
     return [f"{name}: drained for performance, and no test passed since: gpuconsole test {name}"]
 

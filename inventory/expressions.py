@@ -60,6 +60,11 @@ class _Item(Struct, frozen=True):
     offset: int
 
 
+def in_order(names: Iterable[str]) -> list[str]:
+    """Each name once, in natural order."""
+    return sorted(set(names), key=natural_key)
+
+
 def natural_key(name: str) -> tuple[tuple[str | int, ...], str]:
     """Sort key that puts gpu2 before gpu10; names equal in value (n1, n01) stay apart."""
     parts = _NUMBER.split(name[:MAX_NAME])

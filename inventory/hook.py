@@ -18,11 +18,11 @@ import time
 from collections.abc import AsyncIterator, Sequence
 
 from inventory.errors import SchedulerError
-from inventory.expressions import natural_key
+from inventory.expressions import in_order
 from inventory.nearest import nearest
 from inventory.node import Hook
 from inventory.run import Completed, Run
-from inventory.scheduler import KEPT, MARKER, STATES, Allocation, Scheduler, Step
+from inventory.scheduler import KEPT, MARKER, STATES, Allocation, Scheduler, Step, step
 from inventory.slurm_reason import reason_text
 from inventory.slurm_text import clean
 
@@ -66,11 +66,11 @@ class HookScheduler(Scheduler):
 
     def drain_commands(self, names: Sequence[str], reason: str) -> list[tuple[str, ...]]:
         """The argv drain() runs. Pure."""
-        return [_filled(self._hook.drain, name, reason_text(reason)) for name in _unique(names)]
+        return [_filled(self._hook.drain, name, reason_text(reason)) for name in in_order(names)]
 
     def resume_commands(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """The argv resume() runs. Pure."""
-        return [_filled(self._hook.resume, name, "") for name in _unique(names)]
+        return [_filled(self._hook.resume, name, "") for name in in_order(names)]
 
     async def drain(
         self, names: Sequence[str], reason: str, *, override: bool = False
@@ -85,7 +85,7 @@ class HookScheduler(Scheduler):
             yield told
 
     async def _act(self, names: Sequence[str], reason: str, override: bool) -> AsyncIterator[Step]:
-        for name in _unique(names):
+        for name in in_order(names):
             try:
                 (before,) = await self.allocations([name])
                 judged, text = _judged(before, reason, override)
@@ -95,10 +95,10 @@ class HookScheduler(Scheduler):
                 command = _filled(self._hook.drain if text else self._hook.resume, name, text)
                 done = await self._run(command, TIMEOUT_S)
                 error = "" if done.rc == 0 else str(_failed(done))
-                yield _step(name, "write", error, ok=not error, command=command)
+                yield step(name, "write", error, ok=not error, command=command)
                 yield await self._seen(name, error, drained=bool(text))
             except SchedulerError as failure:
-                yield _step(name, "failed", str(failure), ok=False)
+                yield step(name, "failed", str(failure), ok=False)
 
     async def _seen(self, name: str, error: str, *, drained: bool) -> Step:
         """The outcome as the state command tells it; what was written is told in any case."""
@@ -107,7 +107,7 @@ class HookScheduler(Scheduler):
         except SchedulerError as failure:
             why = error or "written"
             text = f"{why}, but its state cannot be read again: {failure}"
-            return _step(name, "failed", text, ok=False)
+            return step(name, "failed", text, ok=False)
         return _outcome(after, error, drained=drained)
 
     async def _call(self, argv: Sequence[str]) -> str:
@@ -145,17 +145,17 @@ def _judged(now: Allocation, reason: str, override: bool) -> tuple[Step, str]:
     """A check Step and the reason to write ("" to resume), or a final Step."""
     out, theirs = now.state in OUT, _foreign(now)
     if now.state == "unknown":
-        return _step(now.node, "refused", now.raw, ok=False), ""
+        return step(now.node, "refused", now.raw, ok=False), ""
     if not reason and not out:
-        return _step(now.node, "done", f"nothing to resume: {now.state}"), ""
+        return step(now.node, "done", f"nothing to resume: {now.state}"), ""
     if theirs and not override:
         word = "left alone" if reason else "not ours to resume"
-        return _step(now.node, "refused", f"{word}: {theirs}", ok=False), ""
+        return step(now.node, "refused", f"{word}: {theirs}", ok=False), ""
     text = reason_text(reason, _kept(now) if theirs else "") if reason else ""
     if reason and out and now.state != "down" and (now.ours or now.reason == text):
         # Another console of ours was faster: its reason stays.
-        return _step(now.node, "done", f"already {_told(now)}"), ""
-    return _step(now.node, "check", _told(now)), text
+        return step(now.node, "done", f"already {_told(now)}"), ""
+    return step(now.node, "check", _told(now)), text
 
 
 def _foreign(now: Allocation) -> str:
@@ -176,11 +176,11 @@ def _kept(now: Allocation) -> str:
 def _outcome(after: Allocation, error: str, *, drained: bool) -> Step:
     by_others = drained and after.reason and not after.reason.startswith(MARKER)
     if (after.state in OUT) is drained and after.state != "unknown" and not by_others:
-        return _step(after.node, "done", _told(after))
+        return step(after.node, "done", _told(after))
     if by_others:
         error = error or "somebody else was faster"
     why = error or "the command had no effect"
-    return _step(after.node, "failed", f"{why}; now {_told(after)}", ok=False)
+    return step(after.node, "failed", f"{why}; now {_told(after)}", ok=False)
 
 
 def _told(now: Allocation) -> str:
@@ -194,13 +194,3 @@ def _filled(argv: Sequence[str], node: str, reason: str) -> tuple[str, ...]:
     """Both at once: a reason that holds "{node}" stays as it is."""
     parts = {ONE: node, WHY: reason}
     return tuple(_PLACE.sub(lambda match: parts[match[0]], word) for word in argv)
-
-
-def _step(
-    node: str, phase: str, detail: str, *, ok: bool = True, command: tuple[str, ...] = ()
-) -> Step:
-    return Step(node=node, at=time.time(), phase=phase, ok=ok, detail=detail, command=command)
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    return sorted(set(names), key=natural_key)

@@ -19,10 +19,9 @@ from msgspec import Struct
 
 from inventory.errors import SchedulerError
 from inventory.kube_errors import KubeError, command_failed
-from inventory.kube_judge import step
 from inventory.kube_text import KubePod, read_pods
 from inventory.run import Completed
-from inventory.scheduler import Step
+from inventory.scheduler import Step, step
 
 RETRY_S = 5.0
 """Between two tries of a pod that a budget protects; the same as kubectl drain."""

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
 from inventory.kube_text import AT, BY, MARKS, PRODUCT_LABEL, REASON, KubeNode, KubePod
 from inventory.node import Node
-from inventory.scheduler import KEPT, MARKER, Allocation, Job, Step
+from inventory.scheduler import KEPT, MARKER, Allocation, Job, Step, step
 from inventory.slurm_reason import reason_text
 
 EPOCH = re.compile(r"[0-9]{1,12}")
@@ -100,13 +99,6 @@ def inventory_node(node: KubeNode, scheduler: str) -> Node:
         gpus=node.gpus or None,
         scheduler=scheduler,
     )
-
-
-def step(
-    node: str, phase: str, detail: str, *, ok: bool = True, command: tuple[str, ...] = ()
-) -> Step:
-    """A Step of now."""
-    return Step(node=node, at=time.time(), phase=phase, ok=ok, detail=detail, command=command)
 
 
 def foreign(node: KubeNode) -> str:

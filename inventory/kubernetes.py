@@ -11,21 +11,20 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import os
-import pwd
 import time
 from collections.abc import AsyncIterator, Sequence
 
 from inventory import kube_judge
+from inventory.account import account
 from inventory.errors import SchedulerError, UsageError
-from inventory.expressions import natural_key
+from inventory.expressions import in_order, natural_key
 from inventory.kube_errors import KubeError, command_failed
 from inventory.kube_evict import Eviction, Evictor, Sorted, sort_pods
-from inventory.kube_judge import Snapshot, allocation, describe, inventory_node, snapshot, step
+from inventory.kube_judge import Snapshot, allocation, describe, inventory_node, snapshot
 from inventory.kube_text import REASON, KubeNode, read_node, read_nodes, read_pods
 from inventory.node import Inventory
 from inventory.run import Completed, Run
-from inventory.scheduler import MARKER, Allocation, Scheduler, Step
+from inventory.scheduler import MARKER, Allocation, Scheduler, Step, step
 from inventory.slurm_reason import reason_text
 from inventory.source import Source
 
@@ -136,14 +135,14 @@ class Kubernetes(Scheduler, Source):
 
     def drain_commands(self, names: Sequence[str], reason: str) -> list[tuple[str, ...]]:
         """The argv drain() runs; each patch then also carries the version that was judged. Pure."""
-        return [self._patch(name, reason_text(reason)) for name in _unique(names)]
+        return [self._patch(name, reason_text(reason)) for name in in_order(names)]
 
     def resume_commands(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """The argv resume() runs; each patch then also carries the version judged. Pure."""
-        return [self._patch(name, "") for name in _unique(names)]
+        return [self._patch(name, "") for name in in_order(names)]
 
     def _patch(self, name: str, reason: str, version: str = "") -> tuple[str, ...]:
-        patch = json.dumps(kube_judge.patch(reason, _account(), time.time(), version))
+        patch = json.dumps(kube_judge.patch(reason, account(), time.time(), version))
         words = ("patch", "node", "--type=merge", f"--patch={patch}", "-o", "json", "--", name)
         return self._argv(*words)
 
@@ -165,7 +164,7 @@ class Kubernetes(Scheduler, Source):
     async def evict(self, names: Sequence[str], wish: Eviction) -> AsyncIterator[Step]:
         """Evict the pods of these cordoned nodes, one node after the other; Steps "evict"."""
         await self._pinned()
-        for name in _unique(names):
+        for name in in_order(names):
             async for told in Evictor(self._loose, name, wish).run():
                 yield told
 
@@ -181,7 +180,7 @@ class Kubernetes(Scheduler, Source):
     async def _each(self, names: Sequence[str], reason: str, override: bool) -> AsyncIterator[Step]:
         """Each node by itself, AT_ONCE side by side; Steps in the order in which they happen."""
         told: asyncio.Queue[Step | None] = asyncio.Queue()
-        work = asyncio.create_task(self._all(_unique(names), reason, override, told))
+        work = asyncio.create_task(self._all(in_order(names), reason, override, told))
         try:
             while (done := await told.get()) is not None:
                 yield done
@@ -250,18 +249,6 @@ class Kubernetes(Scheduler, Source):
         if node is None:
             raise SchedulerError(f"written, but now {kube_judge.NOT_KNOWN}")
         return node
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    return sorted(set(names), key=natural_key)
-
-
-def _account() -> str:
-    """The account that signs; $USER and its like can say anything."""
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return f"uid {os.getuid()}"
 
 
 def _outcome(name: str, node: KubeNode, *, drained: bool) -> Step:

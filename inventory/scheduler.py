@@ -7,6 +7,7 @@ they write, and they never touch a node whose reason is foreign unless `override
 
 from __future__ import annotations
 
+import time
 from collections.abc import AsyncIterator, Sequence
 from typing import Protocol
 
@@ -88,6 +89,13 @@ class Step(Struct, frozen=True, kw_only=True, tag="step"):
     ok: bool
     detail: str = ""
     command: tuple[str, ...] = ()
+
+
+def step(
+    node: str, phase: str, detail: str, *, ok: bool = True, command: tuple[str, ...] = ()
+) -> Step:
+    """A Step of now."""
+    return Step(node=node, at=time.time(), phase=phase, ok=ok, detail=detail, command=command)
 
 
 class Scheduler(Protocol):

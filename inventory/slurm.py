@@ -13,11 +13,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from msgspec import Struct
 
 from inventory.errors import SchedulerError, UsageError
-from inventory.expressions import fold, natural_key
+from inventory.expressions import fold, in_order, natural_key
 from inventory.nearest import nearest
 from inventory.node import Inventory
 from inventory.run import Run
-from inventory.scheduler import MARKER, Allocation, Scheduler, Step
+from inventory.scheduler import MARKER, Allocation, Scheduler, Step, step
 from inventory.slurm_errors import command_failed, is_about_all
 from inventory.slurm_judge import (
     NOT_KNOWN,
@@ -26,7 +26,6 @@ from inventory.slurm_judge import (
     inventory_node,
     judge_drain,
     judge_resume,
-    step,
 )
 from inventory.slurm_read import TIMEOUT_S, SlurmReader
 from inventory.slurm_reason import reason_text
@@ -98,11 +97,11 @@ class Slurm(Scheduler, Source):
 
     def drain_commands(self, names: Sequence[str], reason: str) -> list[tuple[str, ...]]:
         """The exact argv drain() runs for nodes that carry nobody else's reason. Pure."""
-        return self._commands(_unique(names), _DRAIN, reason_text(reason))
+        return self._commands(in_order(names), _DRAIN, reason_text(reason))
 
     def resume_commands(self, names: Sequence[str]) -> list[tuple[str, ...]]:
         """The exact argv resume() runs. Pure."""
-        return self._commands(_unique(names), _RESUME, "")
+        return self._commands(in_order(names), _RESUME, "")
 
     async def drain(
         self, names: Sequence[str], reason: str, *, override: bool = False
@@ -112,7 +111,7 @@ class Slurm(Scheduler, Source):
         Each name ends with a Step done, failed or refused. Somebody else's drain or reason is
         refused; with `override` it is kept inside ours.
         """
-        wanted = _unique(names)
+        wanted = in_order(names)
         try:
             before = await self._reader.nodes()
         except SchedulerError as error:
@@ -130,7 +129,7 @@ class Slurm(Scheduler, Source):
 
     async def resume(self, names: Sequence[str], *, override: bool = False) -> AsyncIterator[Step]:
         """Give drained nodes back to Slurm; drains that are not ours alone need `override`."""
-        wanted = _unique(names)
+        wanted = in_order(names)
         try:
             before = await self._reader.nodes()
         except SchedulerError as error:
@@ -221,7 +220,3 @@ class Slurm(Scheduler, Source):
             )
             for chunk in chunks
         ]
-
-
-def _unique(names: Sequence[str]) -> list[str]:
-    return sorted(set(names), key=natural_key)

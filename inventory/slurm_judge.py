@@ -2,23 +2,15 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 
 from inventory.node import Node
-from inventory.scheduler import MARKER, Allocation, Job, Step
+from inventory.scheduler import MARKER, Allocation, Job, Step, step
 from inventory.slurm_read import Snapshot
 from inventory.slurm_reason import foreign, kept_part, lost_by_slurm, reason_text
 from inventory.slurm_text import SlurmNode, read_gpus
 
 NOT_KNOWN = "not known to Slurm"
-
-
-def step(
-    node: str, phase: str, detail: str, *, ok: bool = True, command: tuple[str, ...] = ()
-) -> Step:
-    """A Step of now."""
-    return Step(node=node, at=time.time(), phase=phase, ok=ok, detail=detail, command=command)
 
 
 def allocation(name: str, seen: Snapshot) -> Allocation:

@@ -10,7 +10,7 @@ import msgspec
 
 from console import act
 from console.engine import Engine
-from console.evidence import Kept, folder, write
+from console.evidence import Kept, write
 from console.fleet import Fleet
 from console.settings import Settings, private
 from inventory.node import Inventory, Node
@@ -388,7 +388,7 @@ class LocalEngine(Engine):
     async def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
         """There is no node to ask: a bundle of what is known, which is what evidence writes."""
         for name in names:
-            yield write(self, name, {}, "not asked: synthetic", why, private(folder()))
+            yield write(self, name, {}, "not asked: synthetic", why, private(self.bundles))
 
     async def run(self) -> None:
         """Nothing to collect: wait to be cancelled."""
