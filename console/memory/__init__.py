@@ -1,0 +1,1 @@
+"""What the fleet was like before: samples thinned, findings, tests, drains, boots, in SQLite."""
