@@ -227,12 +227,12 @@ def test_large_inputs_stream_in_bounded_memory(kind: str, line: str, tmp_path: P
         for number in range(32_000_000 // len(line)):
             out.write(line.format(number))
     code = (
-        "from tests import memory; from console.diagnose import detect; detect.readers(); "
+        "from tests import peak; from console.diagnose import detect; detect.readers(); "
         "from console.diagnose.command import diagnose; "
         "from console.diagnose.text import open_input; "
-        "base = memory.mark(); "
+        "base = peak.mark(); "
         f"found = diagnose([open_input({str(file)!r})]); "
-        "print(found.inputs[0].kind, memory.grown_kib(base))"
+        "print(found.inputs[0].kind, peak.grown_kib(base))"
     )
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True,

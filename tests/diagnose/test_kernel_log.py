@@ -422,15 +422,15 @@ def test_suppressed_lines_make_counts_lower_bounds() -> None:
 BIG_MB = 210
 GROWTH_MB = 60
 _CHILD = """
-from tests import memory
+from tests import peak
 from console.diagnose import detect
 from console.diagnose.command import diagnose
 from console.diagnose.text import open_input
 from probes.rules import load_rules
 load_rules(); detect.readers()
-before = memory.mark()
+before = peak.mark()
 found = diagnose([open_input("-")])
-print(memory.grown_kib(before) // 1024)
+print(peak.grown_kib(before) // 1024)
 print(found.verdict)
 for part in found.inputs:
     for finding in part.findings:

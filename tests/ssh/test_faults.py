@@ -17,7 +17,7 @@ import pytest
 
 from inventory.node import Inventory, Node
 from probes.event import NodeState, NodeStatus, Sample
-from tests import memory
+from tests import peak
 from tests.conftest import Lab as Gate
 from tests.ssh.agents import Agents
 from tests.ssh.faulty import Faulty
@@ -295,10 +295,10 @@ async def test_garbage_and_a_100_mb_line_cost_no_memory(sshd: Lab, agents: Agent
         put(b"\\n"); put(marker + b" {broken\\n"); put(marker + b" [1,2]\\n")
         tick(); end(); until_eof()
     """
-    before = memory.mark()
+    before = peak.mark()
     inventory = sshd.inventory(sshd.node("n1", python=agents.script(body)))
     record = await one_pass(inventory, timeout_s=60.0)
-    grown_kib = memory.grown_kib(before)
+    grown_kib = peak.grown_kib(before)
     assert record.last("n1").state is NodeState.ENDED
     assert len(record.samples("n1", "host")) == 1, "the frame after the flood is read"
     assert any("1 MiB" in status.text for status in record.noise())
