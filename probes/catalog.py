@@ -33,6 +33,7 @@ _MODULES = (
     "versions",
     "containers",
     "usage",
+    "ras",
 )
 """Modules of probes/node that hold a probe."""
 

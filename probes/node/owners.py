@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 JOB_NAMES = ("SLURM_JOB_ID", "SLURM_JOBID", "PBS_JOBID", "LSB_JOBID")
 RANK_NAMES = ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-ENVIRONMENT = frozenset(JOB_NAMES + RANK_NAMES)
+RAS_NAMES = ("NCCL_RAS_ADDR", "NCCL_RAS_ENABLE")
+ENVIRONMENT = frozenset(JOB_NAMES + RANK_NAMES + RAS_NAMES)
 """The only names read from /proc/<pid>/environ: everything else there may be a secret."""
 
 TAKES_VALUE = ("-W", "-X", "-Q")

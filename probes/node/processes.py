@@ -10,6 +10,7 @@ import os
 from probes.node.context import Stuck
 from probes.node.holders import holders
 from probes.node.owners import ENVIRONMENT, age_s, allowed, command_name, identity
+from probes.node.still import still
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ METRICS = {
     "pod": ("", "info", "UID of its Kubernetes pod"),
     "container": ("", "info", "first digits of its container's id"),
     "state": ("", "gauge", "R, S, D, Z ..."),
+    "wchan": ("", "info", "kernel function it waits in when its state is D or T"),
+    "still_s": ("s", "gauge", "its main thread has not run for at least so long"),
     "ours": ("", "info", "True: started by this agent, as a test that was asked for"),
     "alive": ("", "gauge", "False: the driver still lists it, the kernel does not"),
 }
@@ -208,6 +211,7 @@ def _row(ctx: "Context", key: "str", one: "Any", kind: "str") -> "Values":
     age = age_s(ctx, stat)
     if age is not None:
         row["age_s"] = age
+    row.update(still(ctx, pid, stat))
     row.update(identity(ctx, pid))
     return row
 
