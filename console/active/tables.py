@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from console import units
 from console.active import figures
 from console.active.cells import Column, Line, Piece, number, percent, safe, table, wrap
 from console.active.figures import NodeFigures, Yardstick, busbw, run_name, run_tone, share, tone
@@ -120,7 +119,7 @@ def _by_share(campaign: Campaign, yard: Yardstick) -> list[Run]:
 
 
 def _gpu(campaign: Campaign) -> list[Table]:
-    readings = [_placed(run, r) for run in campaign.runs for r in run.readings]
+    readings = [placed(run, r) for run in campaign.runs for r in run.readings]
     kinds = list(dict.fromkeys(r.what for r in readings if ">" not in r.device + r.label))[:12]
     cards: dict[tuple[str, str], dict[str, Reading]] = {}
     for r in readings:
@@ -139,7 +138,7 @@ def _gpu(campaign: Campaign) -> list[Table]:
     return [_made("GPUs", columns, order, row, note), _copies(readings, kinds)]
 
 
-def _placed(run: Run, r: Reading) -> Reading:
+def placed(run: Run, r: Reading) -> Reading:
     """The reading with the node it must be from."""
     return r if r.node or not run.group.nodes else replace(r, node=run.group.nodes[0])
 
@@ -295,15 +294,6 @@ def _ranks(campaign: Campaign) -> Table:
         "Inside a collective the others wait for a late rank, so its own time may be the short one."
     )
     return _made("Ranks at the largest size, quickest and slowest", columns, ends, row, note)
-
-
-def sizes(run: Run) -> list[tuple[str, str, str, str]]:
-    """(size, time us, algbw, busbw) of a run, for the page."""
-    return [
-        (units.size(float(row.size_bytes)), number(row.time_us), number(row.algbw_gb_s),
-         number(row.busbw_gb_s))
-        for row in run.rows[:64]
-    ]  # fmt: skip
 
 
 _LEVELS: dict[Level, Callable[[Campaign], list[Table]]] = {
