@@ -34,6 +34,7 @@ _MODULES = (
     "containers",
     "usage",
     "ras",
+    "steps",
 )
 """Modules of probes/node that hold a probe."""
 

@@ -129,7 +129,7 @@ def collect(ctx: "Context") -> "tuple[Dict[str, Values], List[Values]]":
     from probes.node.nvml_library import Failed
 
     try:
-        pids = _on_gpus(ctx)
+        pids = on_gpus(ctx)
     except Failed as failure:
         return {"": {"why": "NVML: %s fails with %s" % (failure.call, failure.rc)}}, []
     ports, values = _offers(ctx, pids)
@@ -166,7 +166,7 @@ def follow(ctx: "Context", emit: "Emit") -> "None":
         pause.wait(EVERY_S)
 
 
-def _on_gpus(ctx: "Context") -> "List[str]":
+def on_gpus(ctx: "Context") -> "List[str]":
     """Process ids on the GPUs, as NVML lists them; a GPU that fails is left out."""
     from probes.node.nvml_library import Failed
     from probes.node.processes import running
@@ -211,7 +211,7 @@ def _offers(ctx: "Context", pids: "List[str]") -> "tuple[List[Port], Values]":
 def _listens(ctx: "Context", pid: "str", told: "str", network: "str") -> "Port | None":
     """Where a process offers its status, if its owner listens there."""
     address, port = _wanted(told)
-    uids = _uids(ctx, pid)
+    uids = uids_of(ctx, pid)
     for one in listening(ctx, pid):
         fits = one.address == address or one.address in ANY or not address
         if one.port == port and fits and one.uid in uids:
@@ -232,7 +232,8 @@ def _numeric(host: "str") -> "bool":
     return bool(host) and all(letter in "0123456789abcdefABCDEF.:" for letter in host)
 
 
-def _uids(ctx: "Context", pid: "str") -> "Set[str]":
+def uids_of(ctx: "Context", pid: "str") -> "Set[str]":
+    """Its user, real and effective, by number."""
     for line in (ctx.read("proc", pid, "status") or "").splitlines():
         if line.startswith("Uid:"):
             return set(line.split()[1:])
