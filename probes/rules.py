@@ -76,6 +76,17 @@ class Product(Struct, frozen=True, kw_only=True):
     pcie_width: int | None = None
     allreduce_floor_gb_s: float | None = None
     """busbw that a healthy node of 8 reaches at large sizes; None without a figure."""
+    gemm_bf16_tflops: float | None = None
+    """Reached by healthy cards at their best shape; None without a figure, as all that follow."""
+    gemm_fp8_tflops: float | None = None
+    mem_copy_floor_gb_s: float | None = None
+    """Pass mark of a memory test, read and written bytes."""
+    allreduce_nvls_gb_s: float | None = None
+    """busbw usual in a healthy node of 8, with NVLS."""
+    allreduce_ring_gb_s: float | None = None
+    """The same as a ring."""
+    p2p_floor_gb_s: float | None = None
+    """Pass mark of a copy from one GPU to another, one way."""
     temp_slowdown_c: float | None = None
     """Core temperature where clocks drop; None means read the margin from the device."""
     mem_temp_max_c: float | None = None

@@ -120,7 +120,9 @@ HARDWARE: dict[str, Reader] = {
     "mem_bw_gb_s": figure, "tdp_w": figure, "bf16_tflops": figure, "fp16_tflops": figure,
     "fp8_tflops": figure, "nvlink_gen": whole, "nvlink_links": whole, "nvlink_gb_s": figure,
     "nvlink_mbps": whole, "nvlink_bridge": marked.truth, "pcie_gen": whole, "pcie_width": whole,
-    "allreduce_floor_gb_s": figure, "temp_slowdown_c": figure, "mem_temp_max_c": figure,
+    "allreduce_floor_gb_s": figure, "gemm_bf16_tflops": figure, "gemm_fp8_tflops": figure,
+    "mem_copy_floor_gb_s": figure, "allreduce_nvls_gb_s": figure, "allreduce_ring_gb_s": figure,
+    "p2p_floor_gb_s": figure, "temp_slowdown_c": figure, "mem_temp_max_c": figure,
     "verified": marked.truth, "source": marked.text,
 }  # fmt: skip
 DRIFT: dict[str, Reader] = {
@@ -132,7 +134,9 @@ SECTIONS = {
 """Section -> its fields. A packaged file holds one section, an overlay any of them by name."""
 NULLABLE = frozenset(
     {"bf16_tflops", "fp16_tflops", "fp8_tflops", "nvlink_mbps", "pcie_gen", "pcie_width"}
-    | {"allreduce_floor_gb_s", "temp_slowdown_c", "mem_temp_max_c"}
+    | {"allreduce_floor_gb_s", "temp_slowdown_c", "mem_temp_max_c", "p2p_floor_gb_s"}
+    | {"gemm_bf16_tflops", "gemm_fp8_tflops", "mem_copy_floor_gb_s"}
+    | {"allreduce_nvls_gb_s", "allreduce_ring_gb_s"}
 )
 """Fields that `null` makes unknown."""
 

@@ -231,6 +231,10 @@ def _product(product: Product) -> Iterator[str]:
         ("NVLink", _nvlink(product)),
         ("PCIe", f"Gen{product.pcie_gen} x{product.pcie_width}" if product.pcie_gen else ""),
         ("all-reduce", _known(product.allreduce_floor_gb_s, "GB/s busbw on 8 GPUs, large sizes")),
+        ("NVLS, ring", _pair(product.allreduce_nvls_gb_s, product.allreduce_ring_gb_s)),
+        ("GEMM", _pair(product.gemm_bf16_tflops, product.gemm_fp8_tflops, "TFLOPS bf16, fp8")),
+        ("HBM copy", _known(product.mem_copy_floor_gb_s, "GB/s at least")),
+        ("peer copy", _known(product.p2p_floor_gb_s, "GB/s at least, one way")),
         ("slowdown", _known(product.temp_slowdown_c, "C core")),
         ("memory max", _known(product.mem_temp_max_c, "C")),
         ("verified", "yes" if product.verified else "no: a figure of a sheet that was not read"),
@@ -240,6 +244,12 @@ def _product(product: Product) -> Iterator[str]:
 
 def _known(value: float | None, unit: str) -> str:
     return "" if value is None else f"{value:g} {unit}"
+
+
+def _pair(one: float | None, other: float | None, unit: str = "GB/s busbw usual") -> str:
+    if one is None and other is None:
+        return ""
+    return ", ".join("-" if value is None else f"{value:g}" for value in (one, other)) + f" {unit}"
 
 
 def _peak(product: Product) -> str:
