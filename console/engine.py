@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import time
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -16,8 +17,9 @@ import msgspec
 
 from console import act
 from console import plan as planning
-from console.audit import Audit
+from console.audit import Audit, who
 from console.fleet import Fleet
+from console.memory.memory import NAME, Memory
 from console.schedulers import schedulers_for
 from console.settings import Settings, state_dir
 from inventory.errors import UsageError
@@ -36,6 +38,8 @@ if TYPE_CHECKING:
 
 Sink = Callable[[Event], None]
 POWERED_OFF = "off"
+SETTLED_S = 180.0
+"""After it, what is there has been found: hysteresis takes three looks and a minute."""
 FIRST_READING_S = 2.0
 """How long sessions wait to learn which nodes are powered off by design."""
 
@@ -64,6 +68,8 @@ class Engine:
         self.state = state or state_dir()
         # What the demo drains is nobody's business but its own.
         self.audit = Audit(self.state / "audit.jsonl", told=self.state == state_dir())
+        self.memory = Memory(self.state / NAME)
+        """Records only while `remembering`."""
         self.taps: list[Sink] = []
         """Called with every Event after the Fleet took it in."""
         self.sessions: dict[str, Session] = {}
@@ -96,6 +102,21 @@ class Engine:
         for tap in self.taps:
             tap(event)
 
+    @contextlib.asynccontextmanager
+    async def remembering(self, *, settled: bool) -> AsyncIterator[Engine]:
+        """Record what is seen in the memory while the block lasts; nothing is done to the cluster.
+
+        `settled`: findings need no second look, so what is not found at the end is over.
+        """
+        self.taps.append(self.memory.tap)
+        self.fleet.taps.append(self.memory.tap)
+        try:
+            yield self
+        finally:
+            if settled:
+                self.memory.look(self.fleet)
+            await asyncio.to_thread(self.memory.close)
+
     def transport(self) -> Transport:
         """One more way to the nodes, beside that of the sessions; the caller closes it."""
         return self._open()
@@ -105,14 +126,20 @@ class Engine:
 
         return connections(self.inventory, fanout=self.settings.fanout)
 
-    async def run(self) -> None:
-        """Watch all nodes and the scheduler until cancelled; agents are gone when it returns."""
+    async def run(self, names: Collection[str] | None = None) -> None:
+        """Watch these nodes (all when None) and the schedulers until cancelled.
+
+        The agents are gone when it returns.
+        """
         async with self._connected(), asyncio.TaskGroup() as group:
             await self._first_reading(group)
+            settled_at = time.monotonic() + SETTLED_S
             while True:
-                self._start_missing(group)
+                self._start_missing(group, names)
                 await asyncio.sleep(self.settings.scheduler_s)
                 await self.read_schedulers()
+                if time.monotonic() > settled_at:
+                    self.memory.look(self.fleet)
 
     async def read_schedulers(self) -> None:
         """Ask each scheduler once; what cannot be asked is in the Fleet's errors afterwards."""
@@ -124,10 +151,11 @@ class Engine:
             first = group.create_task(self.read_schedulers())
             await asyncio.wait([first], timeout=FIRST_READING_S)
 
-    def _start_missing(self, group: asyncio.TaskGroup) -> None:
-        """A session for every node that has none and is not powered off by design."""
+    def _start_missing(self, group: asyncio.TaskGroup, names: Collection[str] | None) -> None:
+        """A session for every such node that has none and is not powered off by design."""
         for node in self.inventory.nodes:
-            if node.name not in self.sessions and not self._powered_off(node):
+            wanted = names is None or node.name in names
+            if wanted and node.name not in self.sessions and not self._powered_off(node):
                 self._start(group, node, "watch")
 
     async def one_pass(self, names: Collection[str] | None = None) -> None:
@@ -205,7 +233,7 @@ class Engine:
             override=override,
             despite_findings=despite_findings,
             cap=self.settings.drain_cap,
-            forbidden=self._forbidden(verb),
+            forbidden=self.forbidden(verb),
         )
         if evict is not None:
             return await self._with_pods(plan, evict)
@@ -240,7 +268,7 @@ class Engine:
         ]
         return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 
-    def _forbidden(self, verb: str) -> Callable[[str], str]:
+    def forbidden(self, verb: str) -> Callable[[str], str]:
         """The site's policy on this verb, read now. Raises UsageError when the file is wrong."""
         from console import policy
 
@@ -269,6 +297,8 @@ class Engine:
             gather=self.gather if evidence else None,
             evict=evict,
         ):
+            if step.phase in ("done", "failed"):
+                self.memory.acted(plan, step, who().person)
             yield step
 
     def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
@@ -305,7 +335,7 @@ class Engine:
     ) -> dict[str, str]:
         """Start the node-level all-reduce; node -> why not for those that were refused."""
         self.check_may_write("test")
-        forbidden = self._forbidden("test")
+        forbidden = self.forbidden("test")
         refused: dict[str, str] = {}
         for name in names:
             why = forbidden(name) or ("" if force else self.test_refusal(name))

@@ -67,6 +67,8 @@ class Fleet:
         self.seen: dict[str, float] = {}
         self.changed: list[Finding] = []
         """Findings that are new, changed or ended since the last `take_changed`."""
+        self.taps: list[Callable[[Finding], None]] = []
+        """Called with every finding that is new, changed, ended or acknowledged."""
         self._ledger = Ledger(self.rules, one_pass=one_pass)
         self._verdicts: dict[str, Severity] = {}
         self._history: dict[tuple[str, str, str], array[float]] = {}
@@ -124,6 +126,12 @@ class Fleet:
     def _note(self, at: float, what: Finding | Step) -> None:
         self._sequence += 1
         self.stream.append((self._sequence, at, what))
+        if isinstance(what, Finding):
+            self._tell(what)
+
+    def _tell(self, finding: Finding) -> None:
+        for tap in self.taps:
+            tap(finding)
 
     def tick(self, now: float | None = None, budget_s: float = float("inf")) -> None:
         """Judge what changed for about `budget_s` of CPU time; the rest waits for the next call.
@@ -241,6 +249,9 @@ class Fleet:
         """The operator has seen this finding; it stays visible and stops announcing itself."""
         self._ledger.acknowledge(node, rule, device)
         self._urgent[node] = None
+        for finding in self.findings[node]:
+            if (finding.rule, finding.device) == (rule, device):
+                self._tell(msgspec.structs.replace(finding, acknowledged=True))
 
     def allocations(self, names: Iterable[str]) -> dict[str, Allocation]:
         """What the scheduler last said about these nodes; nodes it never mentioned are missing."""

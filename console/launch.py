@@ -39,13 +39,19 @@ async def engine_for(
             fleet = Fleet(inventory, rules, one_pass=one_pass)
             scheduler = demo.scheduler
             schedulers = {scheduler.name: scheduler}
-            yield Engine(inventory, settings, fleet=fleet, schedulers=schedulers, state=demo_dir())
+            engine = Engine(
+                inventory, settings, fleet=fleet, schedulers=schedulers, state=demo_dir()
+            )
+            async with engine.remembering(settled=one_pass):
+                yield engine
         return
     for name in ("scenario", "nodes"):
         if request.get(name):
             raise UsageError("only the demo has one", where=f"--{name}", instead="add --demo")
     inventory = _narrowed(await inventory_for(request), None, only)
-    yield Engine(inventory, settings, fleet=Fleet(inventory, rules, one_pass=one_pass))
+    engine = Engine(inventory, settings, fleet=Fleet(inventory, rules, one_pass=one_pass))
+    async with engine.remembering(settled=one_pass):
+        yield engine
 
 
 async def inventory_for(request: Request) -> Inventory:

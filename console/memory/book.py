@@ -236,7 +236,8 @@ class Book:
         """A boot id, new or known."""
         self.db.execute(
             "INSERT INTO boot (node, boot_id, first_at, last_at) VALUES (?,?,?,?)"
-            " ON CONFLICT (node, boot_id) DO UPDATE SET first_at = min(first_at, excluded.first_at),"
+            " ON CONFLICT (node, boot_id) DO UPDATE SET"
+            " first_at = min(first_at, excluded.first_at),"
             " last_at = max(last_at, excluded.last_at)",
             (self.node(boot.node), boot.boot_id, boot.at, boot.at),
         )

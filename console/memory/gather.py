@@ -1,11 +1,13 @@
 """Samples of the last minutes become one row per device and interval. Pure: no clock, no file.
 
-A GPU counts while it works: its idle clocks and watts are no baseline. A row belongs to a card under
-fixed conditions (serial number, product, driver branch, power limit); a new card is a new series.
+A GPU counts while it works: its idle clocks and watts are no baseline. A row belongs to a card
+under fixed conditions (serial number, product, driver branch, power limit); a new card is a new
+series.
 """
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -178,7 +180,7 @@ class Gather:
         interval = self._open.get((sample.node, sample.device))
         if interval is not None and interval.loaded and interval.at <= sample.at:
             numbers = _numbers(sample.values, ACTIVITY)
-            if any(value == value for value in numbers):  # noqa: PLR0124 - false for NaN only
+            if not all(map(math.isnan, numbers)):
                 interval.activity.extend(numbers)
 
     def _port(self, sample: Sample, good: bool) -> None:

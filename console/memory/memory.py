@@ -13,24 +13,27 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.memory.notes import OUT, Act, Look, Note, Tested, boot, summary
 from inventory.scheduler import Allocation, Plan, Step
-from probes.event import Event, Finding, Sample
+from probes.event import Event, Finding, Sample, Severity
+from probes.loaded import ANSWERING
 from probes.own import NONE, Own
 
 if TYPE_CHECKING:
     import sqlite3
 
     from console.active.results import Campaign
+    from console.fleet import Fleet
     from console.memory.lemon import Incident, Lemon
     from console.memory.writer import Writer
 
 log = logging.getLogger(__name__)
 
+NAME = "memory.sqlite"
 MOST_BYTES = 256 << 20
 THINNED = ("gpu", "gpm", "infiniband", "host")
 """Probes of which a node's answers are taken every half minute; host only for having answered."""
@@ -139,12 +142,18 @@ class Memory:
             self._writer.start()
         return self._writer
 
-    def look(self, found: Mapping[str, list[Finding]]) -> None:
+    def look(self, fleet: Fleet) -> None:
         """Everything that is found now on nodes that answer and can be judged.
 
         Open findings of these nodes that are not among it are over: they ended when nobody looked.
         """
-        self._note(Look(self._clock(), dict(found)))
+        found = {
+            name: fleet.findings[name]
+            for name, facts in fleet.nodes.items()
+            if facts.state in ANSWERING and fleet.verdict(name) is not Severity.UNKNOWN
+        }
+        if found:
+            self._note(Look(self._clock(), found))
 
     def acted(self, plan: Plan, step: Step, by: str) -> None:
         """The outcome of a drain or resume for one node."""

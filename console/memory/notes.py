@@ -7,7 +7,8 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from console.active.results import Campaign, Level, Progress, Run, Verdict
+from console.active.expect import metric
+from console.active.results import Campaign, Level, Progress, Reading, Run, Verdict
 from inventory.scheduler import Allocation
 from probes.event import Finding, Sample, Severity
 from probes.sanitise import clean
@@ -91,11 +92,6 @@ def summary(sample: Sample) -> Tested | None:
     )  # fmt: skip
 
 
-def metric(level: str, what: str) -> str:
-    """The name of a test's figure: busbw of a node, pairs.busbw of two, rails.busbw ..."""
-    return what if level in (Level.GPU, Level.NODE) else f"{level}.{what}"
-
-
 def of_campaign(campaign: Campaign) -> Iterator[Tested]:
     """Its figures, one per node and device, and one verdict ("ran") per tested node."""
     told: dict[str, Verdict] = {}
@@ -114,28 +110,32 @@ def of_campaign(campaign: Campaign) -> Iterator[Tested]:
 
 
 def _figures(campaign: Campaign, run: Run, told: dict[str, Verdict]) -> Iterator[Tested]:
-    at = run.started_at or campaign.at
-    party = run.group.name if len(run.group.nodes) > 1 else ""
-    for node in run.group.nodes:
-        verdict = told[node].verdict if node in told else Severity.UNKNOWN
-        known = {reading.what for reading in run.readings if reading.node in ("", node)}
-        if run.busbw_gb_s is not None and "busbw" not in known:
-            yield Tested(
-                node=node, what=metric(campaign.level, "busbw"), at=at, value=run.busbw_gb_s,
-                unit="GB/s", verdict=verdict, level=campaign.level, engine=clean(run.engine, NAME),
-                version=clean(run.version, NAME), ranks=run.ranks or 0, party=clean(party, NAME),
-                campaign=campaign.id,
-            )  # fmt: skip
-        for one in run.readings:
-            if one.node in ("", node):
-                yield Tested(
-                    node=node, what=metric(campaign.level, clean(one.what, NAME)), at=at,
-                    device=clean(one.device, NAME), label=clean(one.label, NAME), value=one.value,
-                    unit=clean(one.unit, NAME), expected=one.expected, verdict=one.verdict,
-                    level=campaign.level, engine=clean(run.engine, NAME),
-                    version=clean(run.version, NAME), ranks=run.ranks or 0,
-                    party=clean(party, NAME), campaign=campaign.id,
-                )  # fmt: skip
+    """busbw of each member, or of the cluster as a whole (node ""); readings where they belong."""
+    whole = campaign.level is Level.CLUSTER
+    members = ("",) if whole else run.group.nodes
+    told_already = {reading.what for reading in run.readings}
+    if run.busbw_gb_s is not None and "busbw" not in told_already:
+        for node in members:
+            verdict = told[node].verdict if node in told else Severity.UNKNOWN
+            figure = Reading(what="busbw", value=run.busbw_gb_s, unit="GB/s", verdict=verdict)
+            yield _figure(campaign, run, figure, node)
+    for reading in run.readings:
+        for node in (reading.node,) if reading.node else members:
+            yield _figure(campaign, run, reading, node)
+
+
+def _figure(campaign: Campaign, run: Run, reading: Reading, node: str) -> Tested:
+    nodes = run.group.nodes
+    count = len(nodes) if campaign.level is Level.CLUSTER else 0
+    return Tested(
+        node=node, at=run.started_at or campaign.at, value=reading.value,
+        what=clean(metric(campaign.level, reading.what, run.engine, count), NAME),
+        device=clean(reading.device, NAME), label=clean(reading.label, NAME),
+        unit=clean(reading.unit, NAME), expected=reading.expected, verdict=reading.verdict,
+        level=campaign.level, engine=clean(run.engine, NAME), version=clean(run.version, NAME),
+        ranks=run.ranks or 0, party=clean(run.group.name, NAME) if len(nodes) > 1 else "",
+        campaign=campaign.id,
+    )  # fmt: skip
 
 
 def _outcome(campaign: Campaign, node: str, run: Run, verdict: Verdict | None) -> Tested:

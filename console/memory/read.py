@@ -164,9 +164,8 @@ def conditions(db: sqlite3.Connection, node: str) -> list[Conditions]:
     query = """SELECT device, label, card, product, driver, limit_w, first_at, last_at FROM series
       WHERE node = ? AND kind = 0 ORDER BY device, first_at"""
     names = Conditions.__struct_fields__
-    return [
-        Conditions(**dict(zip(names, row, strict=True))) for row in db.execute(query, (_id(db, node),))
-    ]  # fmt: skip
+    rows = db.execute(query, (_id(db, node),))
+    return [Conditions(**dict(zip(names, row, strict=True))) for row in rows]
 
 
 def passed_since(db: sqlite3.Connection, node: str, at: float) -> bool:

@@ -18,7 +18,6 @@ from pathlib import Path
 from console.memory.schema import MIGRATIONS, VERSION
 from console.settings import private
 
-NAME = "memory.sqlite"
 BUSY_MS = 5000
 """How long another writer is waited for; its transactions take milliseconds."""
 JOURNAL_BYTES = 4 << 20
@@ -31,7 +30,7 @@ NETWORK = frozenset({
 """File systems without shared memory between machines."""
 
 
-class Unusable(Exception):
+class Unusable(Exception):  # noqa: N818 - a state, told in a sentence
     """One sentence: why there is no memory, and whether that may pass."""
 
     def __init__(self, text: str, *, for_good: bool = False) -> None:

@@ -55,7 +55,7 @@ class Writer(threading.Thread):
         super().__init__(name="memory", daemon=True)
         self.samples: deque[Sample] = deque()
         self.notes: deque[tuple[float, Note]] = deque()
-        self.past = EMPTY
+        self.past: Past = EMPTY
         self.trouble = ""
         """Why nothing is kept now; "" when all is well."""
         self._path, self._most, self._clock, self._told = path, most_bytes, clock, told
@@ -112,6 +112,7 @@ class Writer(threading.Thread):
 
     def run(self) -> None:
         """Until end()."""
+        self._first_past()
         ending = False
         while not ending:
             self._wake.wait(EVERY_S)
@@ -122,6 +123,20 @@ class Writer(threading.Thread):
                 self._turns += 1
                 self._turned.notify_all()
         self._close()
+
+    def _first_past(self) -> None:
+        """Baselines are wanted at once, by a process that may only live for seconds."""
+        from console.memory import past, store
+
+        try:
+            with store.translated(self._path):
+                db = store.for_reading(self._path)
+                if db is not None:
+                    self.past = past.read(db, self._clock())
+                    self._past_at = self._clock()
+                    db.close()
+        except store.Unusable:
+            pass  # told when it is to be written
 
     def _turn(self, *, all_of_them: bool) -> None:
         if self._off:

@@ -183,7 +183,8 @@ class ConsoleApp(App[None]):
     def errors(self) -> tuple[str, ...]:
         """Trouble that is nobody's node: the scheduler, the collector itself."""
         told = tuple(f"{what}: {text}" for what, text in getattr(self.fleet, "errors", {}).items())
-        return (self._trouble, *told) if self._trouble else told
+        forgets = getattr(getattr(self.engine, "memory", None), "trouble", "")
+        return tuple(text for text in (self._trouble, *told, forgets) if text)
 
     def get_default_screen(self) -> FleetScreen:
         """The fleet."""
