@@ -1,0 +1,290 @@
+"""What the pairs that ran say about each node: fast, slow, failed, and with whom. Pure.
+
+One fast run clears both of its nodes, as bandwidth cannot come from nowhere. A slow one accuses
+two nodes and the path between them, until each has run with somebody else.
+
+Pairs that run side by side share leaf uplinks, and on an oversubscribed fabric they slow each other
+down. Three things keep that from becoming a node's fault: a slow run counts against a node only if
+another pair of the same round was fast; when many pairs are slow, only runs of a quiet round count
+(few pairs at once); and pairs inside one leaf are compared with such pairs, across with across,
+where labels tell which is which.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
+from functools import cached_property
+
+from msgspec import Struct
+
+from console.active import expect
+from console.active.expect import Expected
+from console.active.level import CPU_ENGINES, Level, grade, level
+from console.active.results import Progress, Run
+from probes.event import Severity
+
+SETTLED = (Progress.DONE, Progress.FAILED, Progress.TIMED_OUT, Progress.REFUSED)
+"""States that are final; everything else is still to run."""
+TOPOLOGY = ("leaf", "switch", "rack", "su", "block", "pod", "row", "zone")
+"""Labels that say where in the fabric a node is, nearest first."""
+KIND_RUNS = 4
+"""Runs of one kind (inside, across) from which they have a level of their own."""
+QUIET_PAIRS = 4
+QUIET_SHARE = 0.2
+"""A round is quiet with at most so many pairs, or so many of the nodes: what is left to each flow
+of an oversubscribed fabric is then the full rate, up to 5:1."""
+CROWD_PAIRS, CROWD_SHARE = 3, 0.125
+"""More slow pairs in the first round than three bad nodes make, or an eighth of all: crowded."""
+
+
+class Look(StrEnum):
+    """What one run, or all runs of one pair, look like."""
+
+    FAST = "fast"
+    GRAY = "gray"
+    """Too slow to clear a node, too fast to accuse one."""
+    SLOW = "slow"
+    FAILED = "failed"
+    """No figure: it failed or ran into its time limit."""
+
+
+BAD = (Look.SLOW, Look.FAILED)
+
+
+class Edge(Struct, frozen=True):
+    """One pair that ran."""
+
+    run: Run
+    look: Look
+    share: float
+    """Of what is good for its kind; 0 when it failed."""
+    good_gb_s: float | None
+    """What is good for it."""
+
+    @property
+    def round(self) -> int:
+        """As in the run."""
+        return self.run.round
+
+    def other(self, node: str) -> str:
+        """The partner."""
+        a, b = self.run.group.nodes
+        return b if a == node else a
+
+
+class View:
+    """All settled pair runs, judged."""
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        runs: Sequence[Run],
+        expected: Expected,
+        labels: Mapping[str, Mapping[str, str]],
+    ) -> None:
+        """`runs`: settled pair runs over these nodes, of any rounds."""
+        self.nodes, self.labels, self.expected = nodes, labels, expected
+        self.runs = runs
+        self.key = topology_key(nodes, labels)
+        self.capacity = expect.capacities(expected, nodes)
+        self.levels = self._levels()
+        self.edges = [e for e in map(self._edge, runs) if e is not None]
+        self.met: dict[str, dict[str, list[Edge]]] = {node: defaultdict(list) for node in nodes}
+        for edge in self.edges:
+            a, b = edge.run.group.nodes
+            self.met[a][b].append(edge)
+            self.met[b][a].append(edge)
+        self.tries = _tries(nodes, runs)
+        self.good = {n for n in nodes if Look.FAST in self.looks(n).values()}
+        self.lively = {edge.round for edge in self.edges if edge.look is Look.FAST}
+        """Rounds in which some pair was fast: the only ones that accuse anybody."""
+
+    # Runs
+
+    def cap(self, run: Run) -> float:
+        """What the weaker node's NICs can carry, GB/s; 1 when nothing is known."""
+        return min((self.capacity.get(node, 1.0) for node in run.group.nodes), default=1.0)
+
+    def kind(self, run: Run) -> tuple[str, str]:
+        """(engine, where): runs of one kind are alike."""
+        if not self.key:
+            return run.engine, ""
+        a, b = (self.labels.get(node, {}).get(self.key) for node in run.group.nodes)
+        return run.engine, "" if a is None or b is None else "inside" if a == b else "across"
+
+    def _levels(self) -> dict[tuple[str, str], Level]:
+        values: dict[tuple[str, str], list[float]] = defaultdict(list)
+        bests: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        for run in filter(measured, self.runs):
+            share = (run.busbw_gb_s or 0.0) / self.cap(run)
+            engine, where = self.kind(run)
+            for kind in {(engine, "any"), (engine, where or "any")}:
+                values[kind].append(share)
+                best = bests[kind]
+                best.update((n, max(share, best.get(n, 0.0))) for n in run.group.nodes)
+        found = {}
+        for kind, shares in values.items():
+            if kind[1] == "any" or len(shares) >= KIND_RUNS:
+                one = level(shares, kind[0] in CPU_ENGINES, list(bests[kind].values()))
+                if one is not None:
+                    found[kind] = one
+        return found
+
+    def level(self, run: Run) -> Level | None:
+        """What alike runs reach, in units of `cap`; None when none of its engine has a figure."""
+        return self.levels.get(self.kind(run), self.levels.get((run.engine, "any")))
+
+    def _edge(self, run: Run) -> Edge | None:
+        """None for a run that tells nothing: it was refused."""
+        if run.state is Progress.REFUSED:
+            return None
+        usual = self.level(run)
+        good = None if usual is None else usual.value * self.cap(run)
+        if not measured(run) or usual is None or good is None:
+            return Edge(run, Look.FAILED, 0.0, good)
+        share = (run.busbw_gb_s or 0.0) / good
+        look = Look.FAST if share >= usual.fast else Look.SLOW if share < usual.slow else Look.GRAY
+        return Edge(run, look, share, good)
+
+    # Pairs and nodes
+
+    def pair(self, a: str, b: str) -> Look | None:
+        """All runs of one pair together: one fast run is enough; None when it did not run."""
+        edges = self.met[a].get(b)
+        return None if not edges else _together(edges)
+
+    def looks(self, node: str) -> dict[str, Look]:
+        """Partner -> how the pair looks."""
+        return {partner: _together(edges) for partner, edges in self.met[node].items()}
+
+    @cached_property
+    def suspects(self) -> list[str]:
+        """Nodes that ran and never were fast."""
+        return [n for n in self.nodes if self.met[n] and n not in self.good]
+
+    @cached_property
+    def unclear(self) -> list[str]:
+        """Suspects that their runs together do not clear."""
+        return [n for n in self.suspects if self.verdict_of(n) is not Severity.OK]
+
+    def slow_pair(self, a: str, b: str) -> bool:
+        """Whether each run of a pair is slow, and all together clearly."""
+        edges = self.met[a].get(b, ())
+        clearly = grade([edge.share for edge in edges], self.noise) is not Severity.OK
+        return bool(edges) and all(edge.look in BAD for edge in edges) and clearly
+
+    @property
+    def untested(self) -> list[str]:
+        """Nodes of which no run tells anything."""
+        return [n for n in self.nodes if not self.met[n]]
+
+    @cached_property
+    def mixed(self) -> list[str]:
+        """Nodes fast with some and slow with two or more that are good themselves."""
+        return [n for n in self.nodes if n in self.good and len(self._bad_with_good(n)) >= 2]
+
+    def clean(self, node: str) -> bool:
+        """Known good: fast with somebody, and slow with nobody who is good."""
+        return node in self.good and not self._bad_with_good(node)
+
+    def _bad_with_good(self, node: str) -> list[str]:
+        return [p for p, look in self.looks(node).items() if look in BAD and p in self.good]
+
+    def against(self, node: str) -> list[str]:
+        """Known-good partners that a node which never was fast is slow with, in order met."""
+        return [p for p, look in self.looks(node).items() if look in BAD and self.clean(p)]
+
+    def shares(self, node: str) -> list[float]:
+        """What a suspect reached with known-good partners, as shares of what is good."""
+        met = self.met[node]
+        return [e.share for p in met if self.clean(p) for e in met[p]]
+
+    def verdict_of(self, node: str) -> Severity:
+        """These together; unknown when there are none."""
+        shares = self.shares(node)
+        return grade(shares, self.noise) if shares else Severity.UNKNOWN
+
+    @cached_property
+    def noise(self) -> float:
+        """The largest scatter of a kind of runs."""
+        return max((one.noise for one in self.levels.values()), default=0.0)
+
+    def apart(self, node: str) -> bool:
+        """Whether it can be excluded that this suspect and others only share an uplink.
+
+        They would be fast together. Nodes that labels put into different places share none.
+        """
+        met = self.met[node]
+        if self.mixed:
+            return any(p in met for p in self.mixed if p != node)
+        alike = [p for p in self.unclear if p != node and self.near(node, p)]
+        return not alike or any(p in met for p in alike)
+
+    def near(self, a: str, b: str) -> bool:
+        """Whether two nodes may share a leaf; unknown counts as yes."""
+        if not self.key:
+            return True
+        here, there = (self.labels.get(node, {}).get(self.key) for node in (a, b))
+        return here is None or there is None or here == there
+
+    def counted(self, node: str) -> list[str]:
+        """Of these, the ones met in a round in which some other pair was fast."""
+        met = self.met[node]
+        return [p for p in self.against(node) if any(e.round in self.lively for e in met[p])]
+
+    # Rounds
+
+    @cached_property
+    def crowded(self) -> bool:
+        """More is slow in the first round than a few bad nodes explain: contention is possible."""
+        first = min((e.round for e in self.edges), default=0)
+        looks = [e.look for e in self.edges if e.round == first]
+        return sum(look in BAD for look in looks) > max(CROWD_PAIRS, CROWD_SHARE * len(looks))
+
+    @property
+    def quiet_pairs(self) -> int:
+        """Most pairs of a quiet round."""
+        return max(QUIET_PAIRS, int(QUIET_SHARE * len(self.nodes) / 2))
+
+    def quiet(self, node: str) -> bool:
+        """Whether a known-good partner met it in a quiet round."""
+        bad = [e for p in self.counted(node) for e in self.met[node][p] if e.look in BAD]
+        sizes = self._sizes
+        return any(e.round in self.lively and sizes[e.round] <= self.quiet_pairs for e in bad)
+
+    @cached_property
+    def _sizes(self) -> Counter[int]:
+        return Counter(edge.round for edge in self.edges)
+
+
+def measured(run: Run) -> bool:
+    """Whether a run ended with a figure."""
+    return run.state is Progress.DONE and run.busbw_gb_s is not None and run.busbw_gb_s > 0
+
+
+def _together(edges: Sequence[Edge]) -> Look:
+    looks = {edge.look for edge in edges}
+    return next(look for look in (Look.FAST, Look.SLOW, Look.FAILED, Look.GRAY) if look in looks)
+
+
+def _tries(nodes: Sequence[str], runs: Sequence[Run]) -> dict[str, int]:
+    """Node -> settled runs, refused ones included."""
+    tries = dict.fromkeys(nodes, 0)
+    for run in runs:
+        for node in run.group.nodes:
+            tries[node] += 1
+    return tries
+
+
+def topology_key(nodes: Sequence[str], labels: Mapping[str, Mapping[str, str]]) -> str:
+    """The label that says which nodes are near each other: at least two places of two nodes."""
+    for key in TOPOLOGY:
+        places: dict[str, int] = defaultdict(int)
+        for node in nodes:
+            if key in labels.get(node, {}):
+                places[labels[node][key]] += 1
+        if sum(n >= 2 for n in places.values()) >= 2:
+            return key
+    return ""
