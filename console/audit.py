@@ -119,8 +119,8 @@ class Audit:
         ]
         self._append(lines)
 
-    def outcome(self, plan: Plan, step: Step) -> None:
-        """How the write went for one node."""
+    def outcome(self, plan: Plan, *steps: Step) -> None:
+        """How it went, one line a Step."""
         self._append(
             [
                 AuditLine(
@@ -134,6 +134,7 @@ class Audit:
                     ok=step.ok,
                     detail=f"{step.phase}: {step.detail}",
                 )
+                for step in steps
             ]
         )
 

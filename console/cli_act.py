@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import re
 import sys
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import click
 
 from console.options import JSON, Number, Request, evicting, eviction, with_request
+from inventory.errors import UsageError
 
 
 @click.command()
@@ -108,32 +111,114 @@ def audit(
     sys.exit(run(path or folder / "audit.jsonl", nodes=nodes, verify=verify, json=as_json))
 
 
-@click.command()
-@click.argument("nodes_expression", metavar="HOSTS")
-@with_request
-@click.option(
-    "--level",
-    type=click.Choice(["node"]),
-    default="node",
-    show_default=True,
-    help="node: all-reduce over the GPUs of each node.",
-)
-@click.option("--i-own-these-nodes", "force", is_flag=True, help="Also nodes that look busy.")
-@click.option(
-    "--limit",
-    "limit_s",
-    type=Number(5, 3600),
-    default=120.0,
-    show_default=True,
-    metavar="S",
-    help="Hard time limit of one node's test.",
-)
-@JSON
-def test(request: Request, /, nodes_expression: str, level: str, **options: Any) -> None:
-    """Run an NCCL (or gloo) all-reduce on idle nodes and show the bus bandwidth."""
-    from console.headless_test import run
+class Size(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.3 on
+    """MIN[:MAX] in bytes with K, M or G, which are powers of two as in nccl-tests."""
 
-    sys.exit(run(request, nodes_expression, **options))
+    name = "size"
+    FORM = re.compile(r"(\d{1,15})([KMG]?)(?::(\d{1,15})([KMG]?))?", re.IGNORECASE)
+
+    def convert(
+        self, value: Any, parameter: click.Parameter | None, context: click.Context | None
+    ) -> tuple[int, int]:
+        """(smallest, largest). Raises click.BadParameter."""
+        found = self.FORM.fullmatch(str(value))
+        if found is None:
+            self.fail(f"{value!r} is no size; write 8M, or 8M:4G", parameter, context)
+        low, unit, high, high_unit = found.groups()
+        smallest = _bytes(low, unit)
+        return smallest, smallest if high is None else _bytes(high, high_unit)
+
+
+def _bytes(number: str, unit: str) -> int:
+    return int(number) << {"": 0, "K": 10, "M": 20, "G": 30}[unit.upper()]
+
+
+_TEST = (
+    click.option(
+        "--level",
+        type=click.Choice(["gpu", "node", "pairs", "rails", "cluster"]),
+        default="node",
+        show_default=True,
+        help="Each GPU alone, the GPUs of each node, pairs of nodes, one GPU of each, all.",
+    ),
+    click.option(
+        "--scheme",
+        type=click.Choice(["auto", "shift", "full"]),
+        default="auto",
+        help="Of pairs: random ones and then suspects, a sample of all, every pair.",
+    ),
+    click.option("--seed", type=click.IntRange(0, 2**31), metavar="N", help="Of random pairs."),
+    click.option(
+        "--limit", "limit_s", type=Number(5, 3600), metavar="S", help="Hard limit of one run [120]."
+    ),
+    click.option(
+        "--total-limit", "total_s", type=Number(5, 86400), metavar="S", help="And of all together."
+    ),
+    click.option(
+        "--i-own-these-nodes", "force", is_flag=True, help="Also busy or foreign nodes; no cap."
+    ),
+    click.option("--yes", is_flag=True, help="Disturb what runs there without asking."),
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "nccl-tests", "torch"]),
+        default="auto",
+        help="Whose all-reduce.",
+    ),
+    click.option(
+        "--launch",
+        type=click.Choice(["ssh", "srun", "kubectl"]),
+        default="ssh",
+        help="Who starts it: our own sessions, Slurm, Kubernetes.",
+    ),
+    click.option("--reservation", default="", metavar="NAME", help="Slurm's; its nodes are ours."),
+    click.option("--partition", default="", metavar="NAME", help="With --launch srun."),
+    click.option("--mpi", default="", metavar="TYPE", help="With --launch srun, e.g. pmix."),
+    click.option("--size", type=Size(), metavar="MIN[:MAX]", help="Of messages, e.g. 8M:4G."),
+    click.option("--html", type=click.Path(path_type=Path), metavar="FILE", help="Also a page."),
+    click.option("--dry-run", is_flag=True, help="Show nodes, time and exact orders, and stop."),
+    click.option("--print-manifest", "manifest", is_flag=True, help="Of --launch kubectl."),
+    click.option("--resume", metavar="ID|last", help="Go on with an interrupted campaign."),
+    click.option("--list", "listing", is_flag=True, help="The campaigns kept here."),
+)
+
+
+def _testing(function: Any) -> Any:
+    for option in reversed(_TEST):
+        function = option(function)
+    return function
+
+
+@click.command()
+@click.argument("nodes_expression", default="", metavar="HOSTS")
+@with_request
+@_testing
+@JSON
+def test(request: Request, /, nodes_expression: str, **options: Any) -> None:
+    """Test idle nodes: which is slow, by how much, and is it the node or the path."""
+    from console import headless_test
+    from console.active.ask import Asked
+    from console.active.results import Level
+
+    how = headless_test.How(
+        json=options.pop("as_json"),
+        **{name: options.pop(name) for name in ("yes", "html", "dry_run", "manifest")},
+    )
+    name, listing, size = options.pop("resume"), options.pop("listing"), options.pop("size")
+    if listing:
+        sys.exit(headless_test.listed(request, json=how.json))
+    if name:
+        if nodes_expression:
+            raise UsageError("its nodes are those of the campaign", where="--resume")
+        sys.exit(headless_test.go_on(request, name, how))
+    if not nodes_expression:
+        raise UsageError("no HOSTS", instead="e.g. gpuconsole test gpu[001-008]")
+    low, high = size or (None, None)
+    seed = options.pop("seed")
+    asked = Asked(
+        nodes=(), level=Level(options.pop("level")), min_bytes=low, max_bytes=high,
+        seed=random.randrange(2**31) if seed is None else seed, **options,
+    )  # fmt: skip
+    sys.exit(headless_test.start(request, asked, nodes_expression, how))
 
 
 @click.command()

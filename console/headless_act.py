@@ -159,7 +159,7 @@ def _went_well(steps: list[Step]) -> dict[str, bool]:
 
 def _ask(plan: Plan, count: int | None) -> int | None:
     """Ask at the terminal; the number typed, if any. Raises ConsoleError for a no."""
-    with _own_signals():
+    with own_signals():
         if plan.confirm_count is None:
             if not click.confirm(f"{plan.verb} {fold(plan.nodes)}?", err=True):
                 raise ConsoleError("nothing was done")
@@ -170,7 +170,7 @@ def _ask(plan: Plan, count: int | None) -> int | None:
 
 
 @contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
+def own_signals() -> Iterator[None]:
     """While a prompt blocks the event loop its handlers do nothing: signals act as ever."""
     ours: dict[signal.Signals, Any] = {
         signal.SIGINT: signal.default_int_handler,

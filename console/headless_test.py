@@ -1,193 +1,180 @@
-"""`gpuconsole test`: the node-level all-reduce on idle nodes; results are Samples."""
+"""`gpuconsole test` without a screen: plan, ask, run with progress on stderr, report."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import shutil
 import sys
 import time
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import Struct
+import click
+from msgspec import Struct, structs
 
-from console import units
+from console.active import planning, safety, store
+from console.active.ask import Asked, CampaignPlan
+from console.active.campaign import settled
+from console.active.progress import Narrator
+from console.active.results import Campaign
 from console.engine import Engine
-from console.launch import engine_for, run_async
-from console.output import Stdout, as_json, as_ndjson, exit_code, say
-from console.settings import private
+from console.headless_act import own_signals
+from console.launch import chosen, engine_for, run_async
+from console.output import Exit, Stdout, as_json, as_ndjson, exit_code, say
+from console.settings import demo_dir, private, state_dir
+from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
-from probes.event import SCHEMA, Event, Finding, NodeState, NodeStatus, Sample, Severity, worst
+from probes.event import Event, Sample, Severity
 
 if TYPE_CHECKING:
     from console.options import Request
 
 READY_S = 30.0
 """How long a node may take until its session is up and its GPU processes were read."""
-ENDED = ("done", "failed", "refused")
-SETTLED = (
-    NodeState.UNREACHABLE,
-    NodeState.AUTH_FAILED,
-    NodeState.HOST_KEY_CHANGED,
-    NodeState.NO_PYTHON,
-)
+WIDTH = 100
+"""Of the report where stdout is no terminal."""
 
 
-class TestReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One node's result. Bandwidths in GB/s (1e9 B/s), as nccl-tests prints them."""
+class How(Struct, frozen=True, kw_only=True):
+    """What the command line says beside what is tested."""
 
-    node: str
-    verdict: Severity
-    engine: str = ""
-    ranks: int | None = None
-    busbw_max_gb_s: float | None = None
-    busbw_avg_gb_s: float | None = None
-    findings: list[Finding] = []
-    refused: str = ""
-    error: str = ""
+    yes: bool = False
+    json: bool = False
+    html: Path | None = None
+    dry_run: bool = False
+    manifest: bool = False
 
 
-class TestDocument(Struct, frozen=True, kw_only=True):
-    """What `gpuconsole test --json` writes."""
-
-    schema: int
-    at: float
-    duration_s: float
-    level: str
-    verdict: Severity
-    nodes: list[TestReport]
+def start(request: Request, asked: Asked, nodes_expression: str, how: How) -> int:
+    """A new campaign. Exit by the worst verdict; a node without a figure counts as unknown."""
+    asked = structs.replace(asked, nodes=tuple(expand(nodes_expression)))
+    return run_async(_run(request, asked, how, None))
 
 
-class _Watcher:
-    """Follows the job Samples of the tests and tells the operator."""
-
-    def __init__(self) -> None:
-        self.ended: dict[str, Sample] = {}
-        self.samples: list[Event] = []
-        self.changed = asyncio.Event()
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, Sample) and event.probe in ("job", "nccl"):
-            self.samples.append(event)
-            self._tell(event)
-        if isinstance(event, Sample | NodeStatus):
-            self.changed.set()
-
-    def _tell(self, sample: Sample) -> None:
-        values = sample.values
-        if sample.probe == "job":
-            if values.get("state") in ENDED:
-                self.ended[sample.node] = sample
-            if values.get("state") != "progress":
-                say(f"{sample.node}: {values.get('state', '?')} {values.get('text', '')}".rstrip())
-        elif sample.device == "" and values.get("in_place") is False:
-            size = units.size(_float(values.get("size_bytes")))
-            say(f"{sample.node}: {size:>6}  busbw {values.get('busbw_gb_s', units.ABSENT)} GB/s")
+def go_on(request: Request, name: str, how: How) -> int:
+    """An interrupted campaign, from where it was."""
+    kept = store.load(_folder(request), name)
+    return run_async(_run(request, kept.asked, how, kept))
 
 
-def run(
-    request: Request, nodes_expression: str, *, force: bool, limit_s: float, as_json: bool
-) -> int:
-    """Exit by the worst verdict; a node that was refused or gave no result counts as unknown."""
-    return run_async(_run(request, expand(nodes_expression), force, limit_s, as_json))
+def listed(request: Request, *, json: bool) -> int:
+    """The campaigns that are kept here, newest first."""
+    found = [kept.campaign for kept in store.listed(_folder(request))]
+    if json:
+        Stdout().write(as_json(found, indent=sys.stdout.isatty()))
+        return Exit.OK
+    lines = [
+        f"{c.id}  {c.verdict:8}  {fold(c.nodes) if c.nodes else '-'}"
+        + ("  interrupted" if c.interrupted else "")
+        for c in found
+    ]
+    Stdout().write("".join(f"{line}\n" for line in lines or ["no campaign yet"]).encode())
+    return Exit.OK
 
 
-async def _run(request: Request, names: list[str], force: bool, limit_s: float, json: bool) -> int:
-    started = time.time()
-    async with engine_for(request, one_pass=True, only=fold(names)) as engine:
-        watcher = _Watcher()
-        engine.taps.append(watcher)
-        async with asyncio.TaskGroup() as group:
-            sessions = group.create_task(engine.run())
-            refused = await _start(engine, names, force, limit_s, watcher)
-            await _finish(set(names) - set(refused), engine, watcher, limit_s)
-            sessions.cancel()
-        engine.fleet.tick()
-        reports = [_report(engine, name, refused, watcher) for name in names]
-    _store(watcher.samples, engine.state)
-    result = TestDocument(
-        schema=SCHEMA,
-        at=started,
-        duration_s=round(time.time() - started, 3),
-        level="node",
-        verdict=worst([report.verdict for report in reports]),
-        nodes=reports,
-    )
-    Stdout().write(as_json(result, indent=sys.stdout.isatty()) if json else _text(result))
-    return exit_code(result.verdict)
+def _folder(request: Request) -> Path:
+    return (demo_dir() if request.get("demo") else state_dir()) / "tests"
 
 
-async def _until(watcher: _Watcher, condition: object, deadline_s: float) -> None:
-    """Wait until the condition (a callable) holds, looking after every Event."""
-    assert callable(condition)
-    with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(deadline_s):
-            while not condition():
-                watcher.changed.clear()
-                await watcher.changed.wait()
+async def _run(request: Request, asked: Asked, how: How, kept: store.Kept | None) -> int:
+    # The whole inventory: the cap is a share of the whole pool, not of the nodes named here.
+    async with engine_for(request, one_pass=True) as engine:
+        engine.check_may_write("test")
+        chosen(engine.inventory.nodes, list(asked.nodes))
+        async with _sessions(engine, asked):
+            plan = await planning.plan(engine, asked, kept)
+            if how.dry_run or how.manifest:
+                Stdout().write(_dry(engine, plan, how))
+                return Exit.OK if plan.willing and not plan.refused else Exit.UNKNOWN
+            _confirm(plan, how)
+            if not plan.willing:
+                return _refused(plan, how)
+            return await _measure(engine, plan, how, kept)
 
 
-async def _start(
-    engine: Engine, names: list[str], force: bool, limit_s: float, watcher: _Watcher
-) -> dict[str, str]:
-    """Wait until every node can say whether it is busy, then start; node -> why not."""
-
-    def settled() -> bool:
-        states = [engine.fleet.nodes[name].state for name in names]
-        return all(
-            state in SETTLED or not engine.test_refusal(name).endswith(engine.NOT_YET)
-            for name, state in zip(names, states, strict=True)
-        )
-
-    await _until(watcher, settled, READY_S)
-    return engine.start_test(names, force=force, limit_s=limit_s)
+@contextlib.asynccontextmanager
+async def _sessions(engine: Engine, asked: Asked) -> AsyncIterator[None]:
+    """Live agents on the nodes for the length of the block, where the test needs them."""
+    if asked.launch != "ssh":
+        yield
+        return
+    async with asyncio.TaskGroup() as tasks:
+        watching = tasks.create_task(engine.run(set(asked.nodes)))
+        claim = safety.Claim(force=asked.force)
+        await settled(engine, asked.nodes, claim, READY_S)
+        yield
+        watching.cancel()
 
 
-async def _finish(names: set[str], engine: Engine, watcher: _Watcher, limit_s: float) -> None:
-    def over() -> bool:
-        lost = {n for n in names if engine.fleet.nodes[n].state in SETTLED}
-        return names <= watcher.ended.keys() | lost
-
-    await _until(watcher, over, limit_s + 15.0)
-
-
-def _report(engine: Engine, name: str, refused: dict[str, str], watcher: _Watcher) -> TestReport:
-    if name in refused:
-        return TestReport(node=name, verdict=Severity.UNKNOWN, refused=refused[name])
-    summary = engine.fleet.nodes[name].get("nccl", "summary")
-    job = watcher.ended.get(name)
-    if summary is None:
-        text = str(job.values.get("text", "")) if job else "no result within the time limit"
-        kind = "refused" if job and job.values.get("state") == "refused" else "error"
-        return TestReport(node=name, verdict=Severity.UNKNOWN, **{kind: text})  # type: ignore[arg-type]
-    findings = [f for f in engine.fleet.findings[name] if f.rule.startswith("nccl.")]
-    values = summary.values
-    failed = not values.get("ok", False)
-    verdict = worst([f.severity for f in findings])
-    if failed and verdict.rank < Severity.UNKNOWN.rank:
-        verdict = Severity.UNKNOWN
-    return TestReport(
-        node=name,
-        verdict=verdict,
-        engine=str(values.get("engine", "")),
-        ranks=_int(values.get("ranks")),
-        busbw_max_gb_s=_float(values.get("busbw_max_gb_s")),
-        busbw_avg_gb_s=_float(values.get("busbw_avg_gb_s")),
-        findings=findings,
-        error=str(values.get("error", "")),
-    )
+def _confirm(plan: CampaignPlan, how: How) -> None:
+    """Say what would be done; where running work is disturbed, somebody has to say yes."""
+    for name, why in plan.refused.items():
+        say(f"{name}: left alone: {why}")
+    for note in plan.notes:
+        say(f"note: {note}")
+    for name, what in plan.disturbs.items():
+        say(f"{name}: this test disturbs what is there: {what}")
+    if not plan.disturbs or how.yes:
+        return
+    if not sys.stdin.isatty():
+        raise UsageError(
+            f"this test disturbs {fold(list(plan.disturbs))}, and nobody is here to confirm it",
+            instead="add --yes",
+        )  # fmt: skip
+    with own_signals():
+        if not click.confirm(f"test {fold(plan.willing)} all the same?", err=True):
+            raise ConsoleError("nothing was done")
 
 
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _refused(plan: CampaignPlan, how: How) -> int:
+    """No node may be tested: the document says why, and no campaign is kept."""
+    campaign = Campaign(
+        schema=store.SCHEMA, id=plan.id, level=plan.asked.level, nodes=tuple(plan.refused),
+        at=time.time(), duration_s=0.0, interrupted=False, refused=plan.refused, rounds=0, runs=(),
+        verdicts=(), verdict=Severity.UNKNOWN, drain="", exclude="",
+    )  # fmt: skip
+    _report(campaign, how)
+    return Exit.UNKNOWN
 
 
-def _float(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) else None
+async def _measure(engine: Engine, plan: CampaignPlan, how: How, kept: store.Kept | None) -> int:
+    """The campaign with its progress; interrupted, what there is is reported all the same."""
+    samples: list[Event] = []
+    engine.taps.append(lambda event: _of_one_node(event, plan, samples))
+    campaigner = planning.campaigner(engine, plan, kept)
+    narrator = Narrator(campaigner)
+    try:
+        campaign = await campaigner.run()
+    except asyncio.CancelledError:
+        narrator.close()
+        _report(campaigner.campaign, how)
+        say(f"interrupted; `gpuconsole test --resume {plan.id}` goes on")
+        raise
+    finally:
+        narrator.close()
+        _store(samples, engine.state)
+        if campaigner.record.trouble:
+            say(f"not kept: {campaigner.record.trouble}")
+    engine.fleet.tick()
+    _report(campaign, how)
+    if campaign.interrupted:
+        return max(Exit.UNKNOWN, exit_code(campaign.verdict))
+    return exit_code(campaign.verdict)
 
 
-def _store(samples: list[Event], state: Path) -> None:
+def _of_one_node(event: Event, plan: CampaignPlan, samples: list[Event]) -> None:
+    """What a later resume asks for: whether this very node has passed."""
+    alone = plan.asked.level in ("gpu", "node")
+    if alone and isinstance(event, Sample) and event.probe in ("job", "nccl", "gpu_test"):
+        samples.append(event)
+
+
+def _store(samples: Sequence[Event], state: Path) -> None:
     """Append the results to the state directory; a full disk costs the record, not the result."""
+    if not samples:
+        return
     try:
         with (private(state) / "tests.ndjson").open("ab") as file:
             file.write(as_ndjson(samples))
@@ -195,14 +182,30 @@ def _store(samples: list[Event], state: Path) -> None:
         say(f"results not stored: {error.strerror}")
 
 
-def _text(result: TestDocument) -> bytes:
-    lines = []
-    for report in result.nodes:
-        if report.busbw_max_gb_s is not None:
-            what = f"busbw {report.busbw_max_gb_s:.2f} GB/s at the best size, {report.engine}"
-            what += f", {report.ranks} ranks" if report.ranks else ""
-        else:
-            what = report.refused or report.error
-        lines.append(f"{report.node}  {report.verdict:8}  {what}")
-        lines += [f"    {finding.say}; {finding.next_step}" for finding in report.findings]
-    return ("\n".join(lines) + "\n").encode()
+def _report(campaign: Campaign, how: How) -> None:
+    """Text or JSON on stdout, and the page where one is asked for."""
+    from console.active import text
+
+    if how.html is not None:
+        from console.active import html
+
+        try:
+            how.html.write_text(html.render(campaign), encoding="utf-8")
+        except OSError as error:
+            say(f"{how.html}: {error.strerror}")
+    if how.json:
+        Stdout().write(as_json(campaign, indent=sys.stdout.isatty()))
+        return
+    width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
+    Stdout().write(text.render(campaign, width).rstrip("\n").encode("utf-8", "replace") + b"\n")
+
+
+def _dry(engine: Engine, plan: CampaignPlan, how: How) -> bytes:
+    """The plan and its first orders, as JSON or for a person."""
+    from console.active.dry import document, manifests, told
+
+    if how.manifest:
+        return manifests(engine, plan).encode()
+    if how.json:
+        return as_json(document(engine, plan), indent=sys.stdout.isatty())
+    return told(engine, plan).encode()

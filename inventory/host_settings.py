@@ -123,6 +123,14 @@ def _identity(node: yaml.Node, what: str, problems: Problems) -> str | None:
 
 
 def _become(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] | None:
+    return _argv(node, what, problems, "write sudo -n, or a list: [sudo, -n]")
+
+
+def _test_command(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] | None:
+    return _argv(node, what, problems, "write a list: [apptainer, exec, --nv, IMAGE.sif]")
+
+
+def _argv(node: yaml.Node, what: str, problems: Problems, instead: str) -> tuple[str, ...] | None:
     if isinstance(node, yaml.SequenceNode):
         read = [marked.text(entry, what, problems) for entry in node.value]
         argv = [word for word in read if word is not None]
@@ -133,10 +141,10 @@ def _become(node: yaml.Node, what: str, problems: Problems) -> tuple[str, ...] |
         try:
             argv = shlex.split(value)
         except ValueError as error:
-            problems.add(node, f"{what}: {error}", "write sudo -n, or a list: [sudo, -n]")
+            problems.add(node, f"{what}: {error}", instead)
             return None
     if not argv or argv[0].startswith("-"):
-        problems.add(node, f"{what} names no program", "write sudo -n, or a list: [sudo, -n]")
+        problems.add(node, f"{what} names no program", instead)
         return None
     return tuple(argv)
 
@@ -148,6 +156,39 @@ def _labels(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
         if text is not None:
             labels[key.value] = text
     return labels
+
+
+TEST_ENV = re.compile(r"(?:NCCL|UCX|OMPI|GLOO)_[A-Z0-9_]{1,100}|CUDA_VISIBLE_DEVICES")
+"""Names that active tests may be given; the agent holds to the same list."""
+MAX_ENV_CHARS = 1000
+
+
+def _test_env(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
+    env = {}
+    for key, value in marked.items(node, what, problems):
+        if not TEST_ENV.fullmatch(key.value):
+            problems.add(
+                key, f"{what} cannot set {key.value!r}",
+                "names that begin with NCCL_, UCX_, OMPI_ or GLOO_, or CUDA_VISIBLE_DEVICES",
+            )  # fmt: skip
+            continue
+        text = marked.text(value, key.value, problems)
+        if text is not None and len(text) > MAX_ENV_CHARS:
+            problems.add(value, f"{key.value} is longer than {MAX_ENV_CHARS} characters")
+        elif text is not None:
+            env[key.value] = text
+    return env
+
+
+_IMAGE = re.compile(r"[A-Za-z0-9][\w.:/@#+-]{0,500}", re.ASCII)
+
+
+def _image(node: yaml.Node, what: str, problems: Problems) -> str | None:
+    value = marked.text(node, what, problems)
+    if value is not None and not _IMAGE.fullmatch(value):
+        problems.add(node, f"{what} {value!r} is no image", "write REGISTRY/NAME:TAG")
+        return None
+    return value
 
 
 def _address(node: yaml.Node, what: str, problems: Problems) -> str | None:
@@ -195,6 +236,9 @@ SETTINGS: Mapping[str, Read] = {
     "scheduler": scheduler,
     "torch_python": _path,
     "nccl_tests": _path,
+    "test_env": _test_env,
+    "test_command": _test_command,
+    "test_image": _image,
 }
 """Keys of a group and of the defaults."""
 

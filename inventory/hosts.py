@@ -29,6 +29,9 @@ The smallest one is `hosts: gpu[001-064]`. Everything there is:
         gpus: 8                         # expected per host
         torch_python: /opt/torch/bin/python
         nccl_tests: /opt/nccl-tests/build/all_reduce_perf
+        test_env: {NCCL_IB_HCA: mlx5}   # of active tests
+        test_command: apptainer exec --nv /images/torch.sif     # before them; or a list
+        test_image: nvcr.io/nvidia/pytorch:24.10-py3            # Kubernetes, Slurm with pyxis
       lab:
         hosts:                          # a mapping gives hosts keys of their own
           lab1: {address: 127.0.0.2, port: 2201, scheduler_name: n1}
@@ -71,6 +74,8 @@ from inventory.paths import expanded, is_file
 HOST_KEY_POLICIES = ("strict", "accept-new")
 PER_HOST = ("address", "scheduler_name")
 """Keys that differ from host to host; an expression gives each host its own."""
+MERGED = ("labels", "test_env")
+"""Mappings of which a host, its group and the defaults each give a part."""
 _TOP_KEYS = ("cluster", "hosts", "groups", "defaults", "scheduler", "hook", "ssh", "local")
 
 
@@ -308,8 +313,9 @@ class _File:
 
 
 def _merge(base: Settings, own: Settings) -> Settings:
-    labels = {**base.get("labels", {}), **own.get("labels", {})}
-    merged = {**base, **own, "labels": labels}
+    merged = {**base, **own}
+    for key in MERGED:
+        merged[key] = {**base.get(key, {}), **own.get(key, {})}
     if merged.get("scheduler") == "none":
         merged["scheduler"] = None
     return merged

@@ -42,6 +42,12 @@ class Node(Struct, frozen=True, kw_only=True):
     torch_python: str | None = None
     nccl_tests: str | None = None
     """Path of the site's all_reduce_perf on the node."""
+    test_env: dict[str, str] = field(default_factory=dict)
+    """Environment of active tests: NCCL_IB_HCA and its like; see host_settings.TEST_ENV."""
+    test_command: tuple[str, ...] = ()
+    """Prefix argv of active tests, e.g. ("apptainer", "exec", "--nv", "/images/torch.sif")."""
+    test_image: str | None = None
+    """Container image of active tests in Kubernetes, and under pyxis in Slurm."""
 
     @property
     def target(self) -> str:

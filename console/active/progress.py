@@ -1,0 +1,82 @@
+"""What a campaign says on stderr while it runs: a line per run as it ends, and one that is redrawn
+where a person is looking."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from console.active.results import Campaign, Progress, Run
+from console.output import say
+from probes.sanitise import clean
+
+if TYPE_CHECKING:
+    from console.active.campaign import Campaigner
+
+OPEN = (Progress.WAITING, Progress.RUNNING)
+
+
+class Narrator:
+    """Tells each run once."""
+
+    def __init__(self, campaigner: Campaigner) -> None:
+        """Begins to listen."""
+        self._campaigner = campaigner
+        self._told = sum(run.state not in OPEN for run in campaigner.campaign.runs)
+        self._said: set[int] = set()
+        for place, run in enumerate(campaigner.campaign.runs):
+            if run.state not in OPEN:
+                self._said.add(place)
+        self._drawn = False
+        self._leave = campaigner.subscribe(self._look)
+        self._live = sys.stderr.isatty()
+
+    def close(self) -> None:
+        """Stop listening; may be called twice."""
+        self._leave()
+        self._leave = lambda: None
+        self._clear()
+
+    def _look(self, campaign: Campaign) -> None:
+        for place, run in enumerate(campaign.runs):
+            if run.state not in OPEN and place not in self._said:
+                self._said.add(place)
+                self._clear()
+                say(f"{told(run)}; {left(campaign, self._campaigner.eta_s)}")
+        if self._live:
+            self._draw(campaign)
+
+    def _draw(self, campaign: Campaign) -> None:
+        running = [run.group.name for run in campaign.runs if run.state is Progress.RUNNING]
+        if running:
+            more = f" and {len(running) - 3} more" if len(running) > 3 else ""
+            text = f"running {', '.join(running[:3])}{more}; "
+            text += left(campaign, self._campaigner.eta_s)
+            print(f"\r\x1b[K{text[:79]}", end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._drawn = True
+
+    def _clear(self) -> None:
+        if self._drawn:
+            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+            self._drawn = False
+
+
+def told(run: Run) -> str:
+    """One run in one line: "round 2 gpu001+gpu002: busbw 23.10 GB/s in 12 s"."""
+    what = f"round {run.round} {run.group.name}: "
+    if run.state is not Progress.DONE:
+        return what + clean(f"{run.state}: {run.error}".rstrip(": "), 300)
+    if run.busbw_gb_s is not None:
+        figure = f"busbw {run.busbw_gb_s:.2f} GB/s"
+    else:
+        figure = f"{len(run.readings)} figures"
+    return f"{what}{figure} in {run.duration_s:.0f} s"
+
+
+def left(campaign: Campaign, eta_s: float | None) -> str:
+    """ "3 of 8 runs, about 2 min left"."""
+    done = sum(run.state not in OPEN for run in campaign.runs)
+    text = f"{done} of {len(campaign.runs)} runs"
+    if eta_s is None:
+        return text
+    return f"{text}, {eta_s / 60:.0f} min left" if eta_s >= 90 else f"{text}, {eta_s:.0f} s left"
