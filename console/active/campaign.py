@@ -16,7 +16,7 @@ import msgspec
 
 from console.active import safety, store
 from console.active.ask import CampaignPlan
-from console.active.launch import LOST, Launcher, launcher, timed
+from console.active.launch import Launcher, launcher, timed
 from console.active.record import Record
 from console.active.results import Campaign, Group, Localiser, Progress, Run
 from console.engine import Engine
@@ -204,8 +204,7 @@ async def settled(
         changed.set()
 
     def waits(name: str) -> bool:
-        facts = engine.fleet.nodes[name]
-        return facts.state not in LOST and safety.judge(facts, claim).waits
+        return safety.judge(engine.fleet.nodes[name], claim).waits
 
     engine.taps.append(look)
     try:

@@ -28,6 +28,7 @@ NOT_YET = "not read yet"
 OURS = "gpuconsole-"
 """Begins the names of jobs that we submit."""
 LIVE = (NodeState.UP, NodeState.DEGRADED)
+COMING = (NodeState.PENDING, NodeState.CONNECTING, NodeState.STALE, NodeState.HUNG)
 
 
 class Claim(Struct, frozen=True):
@@ -92,7 +93,8 @@ def no_session(facts: NodeFacts) -> str:
     """Why no order can be sent there; nobody can override that."""
     if facts.state in LIVE:
         return ""
-    return f"no live session ({facts.state}), {NOT_YET}"
+    wait = f", {NOT_YET}" if facts.state in COMING else ""
+    return f"no live session ({facts.state}){wait}"
 
 
 def unasked(facts: NodeFacts, claim: Claim) -> str:

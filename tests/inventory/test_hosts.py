@@ -74,6 +74,9 @@ def test_the_example_of_the_documentation(
         scheduler="slurm",
         torch_python="/opt/torch/bin/python",
         nccl_tests="/opt/nccl-tests/build/all_reduce_perf",
+        test_env={"NCCL_IB_HCA": "mlx5"},
+        test_command=("apptainer", "exec", "--nv", "/images/torch.sif"),
+        test_image="nvcr.io/nvidia/pytorch:24.10-py3",
     )
     lab1 = nodes["lab1"]
     assert (lab1.target, lab1.port, lab1.scheduled_as) == ("127.0.0.2", 2201, "n1")
@@ -171,6 +174,15 @@ WRONG = [
     ("hosts: n1\nscheduler: pbs\n", 2, "unknown scheduler 'pbs'", "one of: slurm, kubernetes"),
     ("hosts: n1\nlocal: maybe\n", 2, "local must be true or false, not text", ""),
     ("hosts: n1\ndefaults: {labels: [a]}\n", 2, "labels must be a mapping, not a list", ""),
+    (
+        "hosts: n1\ndefaults:\n  test_env: {LD_PRELOAD: /tmp/x.so}\n",
+        3,
+        "test_env cannot set 'LD_PRELOAD'",
+        "names that begin with NCCL_",
+    ),
+    ("hosts: n1\ndefaults: {test_env: {NCCL_DEBUG: [a]}}\n", 2, "NCCL_DEBUG must be text", ""),
+    ("hosts: n1\ndefaults: {test_command: [--rm]}\n", 2, "test_command names no program", ""),
+    ("hosts: n1\ndefaults: {test_image: 'a b'}\n", 2, "test_image 'a b' is no image", ""),
     ("hosts: n1\ndefaults: {python: \"a\\eb\"}\n", 2, "python has control characters", ""),
     ("hosts: {n1: {address: 'a b'}}\n", 1, "address 'a b' is neither a host name", ""),
     ("hosts:\n  n[1-3]: {address: '10.0.0.[1-2]'}\n", 2,
