@@ -17,6 +17,8 @@ from probes.event import Severity
 
 KINDS = 12
 """Most figures of a GPU that get a chart."""
+COPIES = 16
+"""Most copies between devices drawn as bars: eight GPUs have 56."""
 SIZE_RUNS = 8
 """Runs in the table of sizes."""
 SIZES = 64
@@ -57,8 +59,8 @@ def _gpu(campaign: Campaign) -> Iterable[Chart]:
 def _kind(kind: str, found: Sequence[Reading]) -> Chart:
     """Bars while they can be read; else the spread of all with the sick ones marked."""
     unit = safe(found[0].unit, 12)
-    caption = "The dashed line is what is expected; the table below says by whom."
-    if len(found) <= svg.BARS:
+    caption = _WANTED if any(r.expected is not None for r in found) else _UNKNOWN
+    if len(found) <= (COPIES if ">" in found[0].label + found[0].device else svg.BARS):
         drawn = [
             Bar(f"{r.node} {r.label or r.device}", r.value, r.expected, _mood(r)) for r in found
         ]
@@ -68,6 +70,10 @@ def _kind(kind: str, found: Sequence[Reading]) -> Chart:
     want = next((r.expected for r in found if r.expected is not None), None)
     picture = svg.distribution(kind, [r.value for r in found], strips, unit, want)
     return Chart(f"{kind}, {unit}", picture, caption)
+
+
+_WANTED = "The dashed line is what is expected; the table below says by whom."
+_UNKNOWN = "Nothing is known that it should be: compare them with each other."
 
 
 def _mood(r: Reading) -> str:
@@ -99,9 +105,9 @@ def _pairs(campaign: Campaign) -> Iterable[Chart]:
     m = matrix(campaign)
     if m is None:
         return
-    told = "Darker and a digit: tenths of the measure; a cross: no figure."
+    told = "A coloured cell is below 95 %: 2 is 20 to 30 % of the measure, a cross has no figure."
     if len(m.nodes) <= WHOLE:
-        yield Chart("Pairs", svg.heat(m), told)
+        yield Chart("Pairs", svg.heat(m), f"Columns in the order of the rows. {told}")
         return
     name = f"{len(m.cells)} pairs of {len(m.nodes)} nodes"
     image = tag("img", src=Markup(picture.address(m)), alt=name)

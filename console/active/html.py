@@ -22,6 +22,8 @@ MAX_BYTES = 8 << 20
 """Most bytes of a report, hostile names and texts included (each is at most 400 characters, and
 escaping makes six of one); a test holds the worst campaign it can think of to it."""
 POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+ALL_ROWS, FINE_ROWS = 100, 20
+"""Tables of up to so many rows are shown whole; of longer ones, so many with nothing to see."""
 LEMONS = 40
 
 
@@ -123,8 +125,11 @@ def _commands(campaign: Campaign) -> Markup:
 def _table(part: tables.Table) -> Markup:
     shown = [i for i in range(len(part.columns)) if any(row[i].text for row in part.rows)]
     head = tag("tr", *(_cell("th", Piece(part.columns[i].title), part, i) for i in shown))
-    rows = [tag("tr", *(_cell("td", row[i], part, i) for i in shown)) for row in part.rows]
-    left = part.total - len(part.rows)
+    kept = part.rows
+    if part.sick is not None and part.total > ALL_ROWS:
+        kept = kept[: part.sick + FINE_ROWS]
+    rows = [tag("tr", *(_cell("td", row[i], part, i) for i in shown)) for row in kept]
+    left = part.total - len(kept)
     more = tag("p", f"and {left} more rows, in the JSON", _class="soft") if left else ""
     note = tag("p", part.note, _class="soft") if part.note else ""
     body = tag("table", tag("thead", head), tag("tbody", *rows))

@@ -18,7 +18,7 @@ from console.active.matrix import FAILED, Matrix, cell_glyph, cell_style, pictur
 WIDE = 720.0
 """Units across; the page scales them."""
 ROW = 18.0
-CHAR = 6.6
+CHAR = 7.6
 """Units of one cell of a 12-unit label, on the wide side."""
 BARS = 64
 CURVES = 40
@@ -26,9 +26,12 @@ POINTS = 64
 DOTS = 64
 STRIPS = 12
 BINS = 40
-CELL = 12.0
-TITLE_NAME = 40
-"""Longest name in the title of a cell: there are up to 3,600."""
+CELL_HIGH = 26.0
+"""Side of a cell where there is room; 60 columns have 8."""
+LABELS = 16
+"""Named curves that get their name beside them."""
+PAIR_CHARS = 120
+"""Longest title of a cell: there are up to 3,600."""
 
 
 class Bar(NamedTuple):
@@ -154,12 +157,12 @@ def curves(
         return Markup("")
     high = ticks(_top(y for _, y in points))
     lows = [x for x, _ in points]
-    frame = _Frame(56, 10, WIDE - 200, 220, min(lows), max(lows), high[-1], log=True)
+    frame = _Frame(56, 24, WIDE - 200, 220, min(lows), max(lows), high[-1], log=True)
     parts = [_grid(frame, high, unit), *_x_axis(frame, x_ticks)]
     if wanted.points:
         parts.append(_path(frame, wanted._replace(label="expected"), "want"))
     parts += [_path(frame, c, f"c {c.tone}{' named' if c.named else ''}") for c in shown]
-    return _svg(name, 262, *parts, *_curve_labels(frame, [c for c in shown if c.named]))
+    return _svg(name, 276, *parts, *_curve_labels(frame, [c for c in shown if c.named]))
 
 
 def _drawable(curve: Curve) -> Curve:
@@ -184,12 +187,17 @@ def _path(frame: _Frame, curve: Curve, cls: str) -> Markup:
 
 
 def _curve_labels(frame: _Frame, named: Sequence[Curve]) -> Iterable[Markup]:
-    """Beside the last point, pushed apart where they would overlap."""
+    """Beside the last point, pushed apart where they would overlap, and all inside the chart."""
+    ordered = sorted(named, key=lambda c: -c.points[-1][1])
+    left = len(ordered) - LABELS
     below = 0.0
-    for curve in sorted(named, key=lambda c: -c.points[-1][1]):
+    for index, curve in enumerate(ordered[:LABELS]):
         x, y = curve.points[-1]
-        below = max(frame.y(y) + 4, below + 13)
-        yield _text(frame.x(x) + 8, below, cut(safe(curve.label, 80), 18), cls=curve.tone)
+        room = frame.top + frame.height + 4 - 13 * (min(len(ordered), LABELS) - 1 - index)
+        below = max(min(frame.y(y) + 4, room), below + 13)
+        more = f" and {left} more" if left > 0 and index == LABELS - 1 else ""
+        label = cut(safe(curve.label, 80), 18) + more
+        yield _text(frame.x(x) + 8, below, label, cls=curve.tone)
 
 
 def _grid(frame: _Frame, high: Sequence[float], unit: str) -> Markup:
@@ -227,7 +235,7 @@ def distribution(
     for value in drawn:
         counts[min(BINS - 1, int(value / scale[-1] * BINS))] += 1
     frame = _Frame(150, 10, WIDE - 170, 120, 0.0, scale[-1], float(max(counts)), log=False)
-    parts = [_text(144, 24, f"{len(drawn)} runs", "end")]
+    parts = [_text(144, 24, f"all {len(drawn)}", "end")]
     parts += [_bin(frame, index, count, unit) for index, count in enumerate(counts) if count]
     shown = [s for s in strips if s.values][:STRIPS]
     for index, strip in enumerate(shown):
@@ -247,7 +255,7 @@ def _bin(frame: _Frame, index: int, count: int, unit: str) -> Markup:
     x, y = frame.x(index * each), frame.y(count)
     # A single run among thousands must be seen.
     high = max(2.0, frame.top + frame.height - y)
-    told = f"{count} runs of {number(index * each)} to {amount((index + 1) * each, unit)}"
+    told = f"{count} of {number(index * each)} to {amount((index + 1) * each, unit)}"
     shape = {"x": x + 0.5, "y": frame.top + frame.height - high, "height": high}
     return tag("rect", tag("title", told), width=frame.width / BINS - 1, _class="b text", **shape)
 
@@ -269,25 +277,27 @@ def heat(m: Matrix) -> Markup:
     drawn = picture(m, columns=60)
     if not drawn.rows:
         return Markup("")
-    left = min(200.0, 12 + CHAR * max(width(cut(safe(r.node, 80), 24)) for r in drawn.rows))
+    left = min(220.0, 12 + CHAR * max(width(cut(safe(r.node, 80), 24)) for r in drawn.rows))
+    side = min(CELL_HIGH, (WIDE - left) / len(drawn.columns))
     parts: list[Markup] = []
     for i, row in enumerate(drawn.rows):
         name = cut(safe(row.node, 80), 24)
-        parts.append(_text(left - 6, i * CELL + 10, name, "end", "cell"))
+        parts.append(_text(left - 6, (i + 0.5) * side + 4, name, "end", "cell"))
         for j, (part, column) in enumerate(zip(row.cells, drawn.columns, strict=True)):
             if part is not None:
                 other = column[0] if len(column) == 1 else f"{column[0]} to {column[-1]}"
-                parts.append(_cell(left + j * CELL, i * CELL, part, row.node, other))
+                parts.append(_cell(left + j * side, i * side, side, part, f"{row.node} + {other}"))
     name = f"{len(m.cells)} pairs of {len(m.nodes)} nodes"
-    return _svg(name, len(drawn.rows) * CELL + 4, *parts)
+    return _svg(name, len(drawn.rows) * side + 4, *parts)
 
 
-def _cell(x: float, y: float, part: float, a: str, b: str) -> Markup:
+def _cell(x: float, y: float, side: float, part: float, pair: str) -> Markup:
     told = "no figure" if part == FAILED else percent(part)
-    title = tag("title", f"{safe(a, TITLE_NAME)} + {safe(b, 2 * TITLE_NAME)}: {told}")
+    title = tag("title", f"{safe(pair, PAIR_CHARS)}: {told}")
     style = cell_style(part)
-    box = tag("rect", title, x=x, y=y, width=CELL - 1, height=CELL - 1, _class=f"h {style}")
+    box = tag("rect", title, x=x, y=y, width=side - 1, height=side - 1, _class=f"h {style}")
     if style == "text":
         return box
     # The digit tells what colour cannot; it lets the pointer through to the title.
-    return join(box, _text(x + 5.5, y + 9, cell_glyph(part), "middle", "digit"))
+    middle = _text(x + (side - 1) / 2, y + side / 2 + 3, cell_glyph(part), "middle", "digit")
+    return join(box, middle)

@@ -57,16 +57,14 @@ def lines(campaign: Campaign, room: int) -> list[Line]:
     out = _head(campaign, room)
     out += verdict_lines(campaign, room)
     for title, body in _figures(campaign, room):
-        out += _section(title, body)
-    out += _section("Not tested, and why", _missing(campaign, room))
-    out += _section(
-        "Ready commands", [(Piece(f"  {line}"),) for line in figures.commands(campaign)]
-    )
-    return out
+        out += _section(title, body, room)
+    out += _section("Not tested, and why", _missing(campaign, room), room)
+    ready: list[Line] = [(Piece(f"  {line}"),) for line in figures.commands(campaign)]
+    return out + _section("Ready commands", ready, room)
 
 
-def _section(title: str, body: list[Line]) -> list[Line]:
-    return [(), (Piece(title, "title"),), *body] if body else []
+def _section(title: str, body: list[Line], room: int) -> list[Line]:
+    return [(), *((Piece(row, "title"),) for row in wrap(title, room)), *body] if body else []
 
 
 def _head(campaign: Campaign, room: int) -> list[Line]:
