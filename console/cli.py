@@ -10,6 +10,7 @@ from typing import Any, NoReturn
 import click
 
 from console.cli_act import COMMANDS
+from console.cli_history import history
 from console.options import JSON, Number, Request, common, with_request
 from inventory.errors import ConsoleError, UsageError
 
@@ -174,7 +175,7 @@ def schema() -> None:
     Stdout().write(as_json(of_everything(), indent=True))
 
 
-for _command in COMMANDS:
+for _command in (*COMMANDS, history):
     cli.add_command(_command)
 
 

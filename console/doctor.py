@@ -8,6 +8,7 @@ import os
 import platform
 import resource
 import shutil
+import time
 from collections.abc import Iterable
 from importlib.metadata import version
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from console import units
 from console.launch import inventory_for
+from console.memory.memory import NAME
 from console.output import Exit, Stdout
 from console.schedulers import schedulers_for
 from console.settings import log_path, private, state_dir
@@ -69,6 +72,27 @@ def _machine() -> Iterable[Line]:
     )
     yield _writable("state directory", str(state_dir()))
     yield _writable("log directory", str(log_path().parent))
+    yield _memory(state_dir() / NAME)
+
+
+def _memory(path: Path) -> Line:
+    """Size and reach of the memory, or what is wrong with it."""
+    from console.memory import read, store
+
+    try:
+        with store.translated(path):
+            db = store.for_reading(path)
+            if db is None:
+                return Line(True, "no memory yet", "begins with the first look", note=True)
+            count, first_at = read.span(db)
+            db.close()
+    except store.Unusable as error:
+        return Line(False, "memory", f"{error}; without it there are no baselines and no history")
+    since = "" if first_at is None else f" since {time.strftime('%d %b', time.localtime(first_at))}"
+    size = units.size(sum(p.stat().st_size for p in path.parent.glob(f"{NAME}*")))
+    broken = sorted(path.parent.glob(f"{NAME}.broken-*"))
+    advice = f"{len(broken)} damaged ones beside it may be deleted" if broken else ""
+    return Line(True, f"memory {path}: {size}, {count} nodes{since}", advice, note=bool(broken))
 
 
 def _writable(what: str, path: str) -> Line:

@@ -262,7 +262,9 @@ class Engine:
             text
             for name in plan.nodes
             for text in [
-                *since.retest(self.fleet.nodes[name], self.state / "tests.ndjson"),
+                *await asyncio.to_thread(
+                    since.retest, self.fleet.nodes[name], self.state / "tests.ndjson", self.memory
+                ),
                 *await asyncio.to_thread(since.notes, self.fleet.nodes[name], now, self.bundles),
             ]
         ]

@@ -13,6 +13,7 @@ import time
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 from msgspec import Struct
@@ -23,6 +24,9 @@ from probes.blobs import safe_name
 from probes.event import Finding, Sample, decoder
 from probes.facts import NodeFacts
 from probes.sanitise import clean
+
+if TYPE_CHECKING:
+    from console.memory.memory import Memory
 
 FILE_BYTES = 32 << 20
 WANTED = frozenset({"manifest.json", "facts.json", "findings.json"})
@@ -107,13 +111,18 @@ TESTS_BYTES = 4 << 20
 """The newest part of the results of `gpuconsole test`: some 10,000 nodes' summaries."""
 
 
-def retest(facts: NodeFacts, results: Path) -> list[str]:
-    """What a node that was drained for performance still lacks; [] for any other."""
+def retest(facts: NodeFacts, results: Path, memory: Memory | None = None) -> list[str]:
+    """What a node that was drained for performance still lacks; [] for any other.
+
+    The memory knows verdicts; `results` (tests.ndjson) only that a test ran through, and is asked
+    where the memory knows of none.
+    """
     now = facts.allocation
     if now is None or now.reason_at is None or not PERFORMANCE.search(now.reason):
         return []
     name = facts.node.name
-    if _passed(results, name, now.reason_at):
+    passed = None if memory is None else memory.tested_since(name, now.reason_at)
+    if _passed(results, name, now.reason_at) if passed is None else passed:
         return [f"{name}: drained for performance; it has passed a test since"]
     return [f"{name}: drained for performance, and no test passed since: gpuconsole test {name}"]
 

@@ -215,10 +215,17 @@ class Memory:
 
     def passed_since(self, node: str, at: float) -> bool:
         """Whether the last test that ran on the node after this time was passed."""
+        return self.tested_since(node, at) is True
+
+    def tested_since(self, node: str, at: float) -> bool | None:
+        """The same; None when no test is known to have run."""
         from console.memory import read
 
+        self.flush()
         with self._reading() as db:
-            return db is not None and read.passed_since(db, node, at)
+            if db is not None:
+                return read.tested_since(db, node, at)
+        return None
 
     @contextlib.contextmanager
     def _reading(self) -> Iterator[sqlite3.Connection | None]:

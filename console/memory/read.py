@@ -84,6 +84,12 @@ def nodes(db: sqlite3.Connection) -> list[str]:
     return [row[0] for row in db.execute("SELECT name FROM node ORDER BY name")]
 
 
+def span(db: sqlite3.Connection) -> tuple[int, float | None]:
+    """Nodes that ever answered, and since when anything is recorded."""
+    count, third = db.execute("SELECT count(DISTINCT node), min(third) FROM watched").fetchone()
+    return int(count), None if third is None else float(third * THIRD_S)
+
+
 def _id(db: sqlite3.Connection, node: str) -> int:
     row = db.execute("SELECT id FROM node WHERE name = ?", (node,)).fetchone()
     return -1 if row is None else int(row[0])
@@ -168,11 +174,11 @@ def conditions(db: sqlite3.Connection, node: str) -> list[Conditions]:
     return [Conditions(**dict(zip(names, row, strict=True))) for row in rows]
 
 
-def passed_since(db: sqlite3.Connection, node: str, at: float) -> bool:
-    """Whether the last test that ran there after this time was passed."""
+def tested_since(db: sqlite3.Connection, node: str, at: float) -> bool | None:
+    """Whether the last test that ran there after this time was passed; None when none did."""
     query = "SELECT verdict FROM test WHERE node=? AND what='ran' AND at>? ORDER BY at DESC LIMIT 1"
     row = db.execute(query, (_id(db, node), at)).fetchone()
-    return row is not None and row[0] in ("ok", "info")
+    return None if row is None else row[0] in ("ok", "info")
 
 
 def series(
