@@ -158,9 +158,13 @@ def _labels(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
     return labels
 
 
-TEST_ENV = re.compile(r"(?:NCCL|UCX|OMPI|GLOO)_[A-Z0-9_]{1,100}|CUDA_VISIBLE_DEVICES")
+TEST_ENV = re.compile(
+    r"(?:(?:NCCL|UCX|OMPI|GLOO|FI|SHARP|HCOLL|TORCH_NCCL)_[A-Z0-9_]{1,80}"
+    r"|CUDA_VISIBLE_DEVICES|NVIDIA_VISIBLE_DEVICES|MELLANOX_VISIBLE_DEVICES|LD_LIBRARY_PATH)"
+)
 """Names that active tests may be given; the agent holds to the same list."""
-MAX_ENV_CHARS = 1000
+MAX_ENV = 64
+MAX_ENV_CHARS = 2048
 
 
 def _test_env(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
@@ -169,7 +173,7 @@ def _test_env(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
         if not TEST_ENV.fullmatch(key.value):
             problems.add(
                 key, f"{what} cannot set {key.value!r}",
-                "names that begin with NCCL_, UCX_, OMPI_ or GLOO_, or CUDA_VISIBLE_DEVICES",
+                "names that begin with NCCL_, UCX_, OMPI_, GLOO_ ..., or LD_LIBRARY_PATH",
             )  # fmt: skip
             continue
         text = marked.text(value, key.value, problems)
@@ -177,6 +181,8 @@ def _test_env(node: yaml.Node, what: str, problems: Problems) -> dict[str, str]:
             problems.add(value, f"{key.value} is longer than {MAX_ENV_CHARS} characters")
         elif text is not None:
             env[key.value] = text
+    if len(env) > MAX_ENV:
+        problems.add(node, f"{what} sets more than {MAX_ENV} names")
     return env
 
 

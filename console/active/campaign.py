@@ -19,6 +19,7 @@ from console.active.ask import CampaignPlan
 from console.active.launch import Launcher, launcher, timed
 from console.active.record import Record
 from console.active.results import Campaign, Group, Localiser, Progress, Run
+from console.active.rounds import rounds
 from console.engine import Engine
 from inventory.scheduler import Allocation
 from probes.event import Event
@@ -35,14 +36,15 @@ class Campaigner:
         self,
         engine: Engine,
         plan: CampaignPlan,
-        localiser: Localiser,
         *,
         kept: store.Kept | None = None,
+        localiser: Localiser | None = None,
         by: Launcher | None = None,
     ) -> None:
-        """`kept` is a campaign to go on with; `by` starts the runs, as asked when None."""
+        """`kept` is a campaign to go on with. When None, the localiser is the level's and `by`,
+        which starts the runs, is as asked."""
         self.engine, self.plan = engine, plan
-        self.record = Record(engine, plan, localiser, kept)
+        self.record = Record(engine, plan, kept)
         self._localiser = localiser
         self._by = by or launcher(engine, plan.asked, f"{safety.OURS}{plan.id}")
         self._caps = safety.pools(engine.inventory.nodes)
@@ -87,7 +89,7 @@ class Campaigner:
             self.engine.taps.append(self._watch)
             try:
                 async with asyncio.timeout(self.plan.at_most_s):
-                    await self._rounds()
+                    await self._rounds(await self._prepared())
             except TimeoutError:
                 self.record.interrupt(f"the campaign's limit of {self.plan.at_most_s:.0f} s")
             except asyncio.CancelledError:
@@ -103,9 +105,18 @@ class Campaigner:
                 self.record.end()
         return self.campaign
 
-    async def _rounds(self) -> None:
+    async def _prepared(self) -> Localiser:
+        """The localiser with the nodes' past, which may take a second to read."""
+        found = self._localiser
+        if found is None:
+            own = await asyncio.to_thread(self.engine.memory.read_own)
+            found = rounds(self.engine, self.plan.asked, self.plan.willing, own)
+        self.record.judge = found.verdicts
+        return found
+
+    async def _rounds(self, localiser: Localiser) -> None:
         while True:
-            groups = self.record.left() or self._localiser.next_round(self.record.ended)
+            groups = self.record.left() or localiser.next_round(self.record.ended)
             if not groups:
                 return
             places = self.record.enter(groups)

@@ -88,7 +88,7 @@ def campaigner(engine: Engine, plan: CampaignPlan, kept: store.Kept | None = Non
     """The campaign of a confirmed plan, ready to run."""
     from console.active.campaign import Campaigner
 
-    return Campaigner(engine, plan, rounds(engine, plan.asked, plan.willing), kept=kept)
+    return Campaigner(engine, plan, kept=kept)
 
 
 async def _reserved(engine: Engine, asked: Asked) -> list[str]:

@@ -10,12 +10,12 @@ import msgspec
 
 from console.active import store
 from console.active.ask import CampaignPlan
-from console.active.results import Campaign, Confidence, Group, Localiser, Progress, Run, Verdict
+from console.active.results import Campaign, Confidence, Group, Progress, Run, Verdict
 from console.engine import Engine
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
 from inventory.scheduler import Plan, step
-from probes.event import Sample, Severity, worst
+from probes.event import Severity, worst
 
 OPEN = (Progress.WAITING, Progress.RUNNING, Progress.CANCELLED)
 """States of a run that is still to be done when a campaign goes on."""
@@ -27,16 +27,16 @@ nodes are then written less often than after each."""
 class Record:
     """What is known so far. Nothing here talks to a node."""
 
-    def __init__(
-        self, engine: Engine, plan: CampaignPlan, localiser: Localiser, kept: store.Kept | None
-    ) -> None:
+    def __init__(self, engine: Engine, plan: CampaignPlan, kept: store.Kept | None) -> None:
         """`kept` is a campaign that goes on: what ended in it is not run again."""
         self.folder = engine.state / "tests"
         self.listeners: list[Callable[[Campaign], None]] = []
         self.trouble = ""
         """Why the file could not be written."""
         self.parts_left = 0
-        self._engine, self._plan, self._localiser = engine, plan, localiser
+        self.judge: Callable[[Sequence[Run]], list[Verdict]] = lambda runs: []
+        """What the runs say; the localiser's, once there is one."""
+        self._engine, self._plan = engine, plan
         self._began = time.time()
         self._spent_s = 0.0
         self._kept_at, self._cost_s = 0.0, 0.0
@@ -111,7 +111,7 @@ class Record:
         self._cost_s = self._kept_at - began
 
     def _judge(self) -> None:
-        verdicts = tuple(self._localiser.verdicts(self.ended))
+        verdicts = tuple(self.judge(self.ended))
         self.campaign = msgspec.structs.replace(
             self.campaign,
             verdicts=verdicts,
@@ -167,6 +167,7 @@ class Record:
         """Last judgement, file, audit file, memory."""
         self.keep()
         about = [v for v in self.campaign.verdicts if v.kind in ("node", "gpu")]
+        about.sort(key=lambda v: v.verdict.rank)  # the worst word on a node is the last
         by_node = {name: v for v in about for name in v.nodes}
         how = "interrupted" if self.campaign.interrupted else "ended"
         steps = []
@@ -177,6 +178,8 @@ class Record:
             self._engine.audit.outcome(self._act(), *steps)
         except OSError as error:
             self.trouble = f"audit file {self._engine.audit.path}: {error.strerror}"
+
+        self._engine.memory.add_campaign(self.campaign)
 
     def _act(self) -> Plan:
         names = self._plan.willing
@@ -209,8 +212,3 @@ def _suspect(found: Verdict) -> bool:
 def _folded(found: Any) -> str:
     names = sorted({name for v in found for name in v.nodes})
     return fold(names) if names else ""
-
-
-def passes(run: Run, samples: Sequence[Sample]) -> list[Sample]:
-    """Samples that tell a later resume that this node has passed; only of tests of one node."""
-    return [s for s in samples if len(run.group.nodes) == 1 and s.node == run.group.nodes[0]]

@@ -39,9 +39,9 @@ class Solo:
         return judge_solo(self._level, runs, self._expected)
 
 
-def rounds(engine: Engine, asked: Asked, nodes: Sequence[str]) -> Localiser:
+def rounds(engine: Engine, asked: Asked, nodes: Sequence[str], own: Own = NONE) -> Localiser:
     """The localiser of this level on these nodes, with what is known of them now."""
-    expected = expectations(engine, nodes)
+    expected = expectations(engine, nodes, own)
     if asked.level not in TOGETHER:
         return Solo(asked.level, nodes, expected)
     from console.active.localise import localiser
@@ -52,17 +52,11 @@ def rounds(engine: Engine, asked: Asked, nodes: Sequence[str]) -> Localiser:
     )  # fmt: skip
 
 
-def expectations(engine: Engine, nodes: Sequence[str]) -> Expected:
+def expectations(engine: Engine, nodes: Sequence[str], own: Own) -> Expected:
     """Products, NIC rates, hard findings and their own past of these nodes."""
     fleet = engine.fleet
     findings = [finding for name in nodes for finding in fleet.findings[name]]
-    return of_facts([fleet.nodes[n] for n in nodes], fleet.rules, remembered(engine), findings)
-
-
-def remembered(engine: Engine) -> Own:
-    """Last good results, where this console keeps a memory."""
-    memory = getattr(engine, "memory", None)
-    return NONE if memory is None else memory.own()
+    return of_facts([fleet.nodes[n] for n in nodes], fleet.rules, own, findings)
 
 
 def tested_alone(engine: Engine, nodes: Sequence[str]) -> list[Run]:

@@ -51,7 +51,7 @@ def claim_of(asked: Asked, reserved: Iterable[str], errors: Mapping[str, str]) -
         force=asked.force,
         reserved=frozenset(reserved),
         sessions=asked.launch == "ssh",
-        keeps_slurm=asked.launch != "ssh",
+        keeps_slurm=asked.launch == "srun",
         errors=dict(errors),
     )
 
