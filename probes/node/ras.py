@@ -47,6 +47,7 @@ METRICS = {
     "cut": ("", "gauge", "True: the answer was longer or slower than we wait for"),
     "every_s": ("s", "gauge", "how often this node asks that port"),
     "job": ("", "info", "job of the processes that offer the port"),
+    "port": ("", "info", "port that told of a communicator"),
     "kind": ("", "info", "of a row: comm, rank or missing"),
     "comm": ("", "info", "hash of the communicator"),
     "size": ("", "gauge", "ranks of the communicator"),
@@ -87,6 +88,8 @@ LOOK_S = 4.0
 """All ports together; below the agent's deadline."""
 PORT, ADDRESS = 28028, "127.0.0.1"
 """NCCL_RAS_CLIENT_PORT on localhost, NCCL's default."""
+OF_ANSWER = ("job", "took_s", "cut")
+"""Values of a port that its communicators' rows repeat: rows travel without them."""
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 ANY = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 """Who listens on all addresses is asked on loopback."""
@@ -147,7 +150,7 @@ def collect(ctx: "Context") -> "tuple[Dict[str, Values], List[Values]]":
         assert isinstance(state, State)
         if ctx.mono() >= state.due:
             told = _look(ctx, port, state, own, inner, lambda: began + LOOK_S - ctx.mono())
-            found.extend(dict(row, port=port.name) for row in told)
+            found.extend(told)
             covered.update(str(row["pid"]) for row in told if row.get("here"))
         devices[port.name] = dict(state.values)
     if found:
@@ -288,7 +291,8 @@ def _look(
     state.values["timeouts"] = reader.timeouts
     if not reader.complete:
         state.values["cut"] = True
-    return told
+    shared = {name: state.values[name] for name in OF_ANSWER if name in state.values}
+    return [dict(row, port=port.name, **shared) if row["kind"] == "comm" else row for row in told]
 
 
 def _turn_s(names: "List[str]", own: "Set[str]") -> "float":

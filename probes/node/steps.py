@@ -152,7 +152,9 @@ def _datagrams(ctx: "Context", jobs: "Set[str]", values: "Values") -> "List[Valu
     """What came since the look before; the newest line of a rank."""
     link = _link(ctx, values)
     found: "Dict[tuple[object, object], Values]" = {}
-    for _ in range(DATAGRAMS_MOST if link is not None else 0):
+    if link is None:
+        return []
+    for _ in range(DATAGRAMS_MOST):
         try:
             raw = link.recv(LINE_BYTES)
         except OSError:  # also: nothing more
