@@ -1,0 +1,42 @@
+"""What jobs tell of themselves, kept between looks, and what follows from it. Pure.
+
+The Fleet gives every sample to `Jobs.add` and asks `Jobs.in_steps` when it compares peers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from probes import ranks, ranks_find, steps_told
+from probes.event import Finding, Sample
+from probes.facts import NodeFacts
+from probes.rules import Rules
+
+PROBES = frozenset({ranks.PROBE, steps_told.PROBE})
+"""Probes whose samples `Jobs.add` wants."""
+
+
+class Jobs:
+    """Ranks by NCCL's own account, and steps by the jobs' own."""
+
+    def __init__(self) -> None:
+        """Nothing told."""
+        self.polls = ranks.Polls()
+        self.told = steps_told.Told()
+        self._forgot = 0.0
+
+    def add(self, sample: Sample) -> None:
+        """Take in a sample; those of other probes are ignored."""
+        self.polls.add(sample)
+        self.told.add(sample)
+
+    def in_steps(
+        self, all_facts: Sequence[NodeFacts], rules: Rules, now: float
+    ) -> Iterator[Finding | None]:
+        """Findings about jobs; None after each piece of work of about one node."""
+        if now - self._forgot > ranks.FORGET_S:
+            self._forgot = now
+            self.polls.forget(now)
+            self.told.forget(now)
+        yield from ranks_find.in_steps(all_facts, rules, now, self.polls)
+        yield from steps_told.in_steps(all_facts, rules, now, self.told)
