@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from probes import straggler
+from probes import ranks_rules, straggler
 from probes.checks import (
     affinity,
     c2c,
@@ -65,7 +65,9 @@ DOMAINS = (
     containers, site, drift, setup, processes, nccl,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
-RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, straggler) for rule in domain.RULES)
+COMPARED = (straggler, ranks_rules)
+"""Rules of what the Fleet finds between nodes."""
+RULES: tuple[Rule, ...] = tuple(rule for domain in (*DOMAINS, *COMPARED) for rule in domain.RULES)
 """The one registration; `gpuconsole explain` and the tests read it."""
 _PLACES = {rule.id: number for number, rule in enumerate(RULES)}
 

@@ -128,7 +128,12 @@ class State:
 
 
 def collect(ctx: "Context") -> "tuple[Dict[str, Values], List[Values]]":
-    """One look. Devices are the ports; rows belong to the ports that were asked just now."""
+    """All ports once, for a pass."""
+    return look(ctx, of_all=True)
+
+
+def look(ctx: "Context", of_all: "bool" = False) -> "tuple[Dict[str, Values], List[Values]]":
+    """Ask the ports whose turn it is. Devices are all ports, rows are of those asked just now."""
     from probes.node.nvml_library import Failed
 
     try:
@@ -148,7 +153,7 @@ def collect(ctx: "Context") -> "tuple[Dict[str, Values], List[Values]]":
     for port in ports:
         state = states.setdefault(port.name, State())
         assert isinstance(state, State)
-        if ctx.mono() >= state.due:
+        if of_all or ctx.mono() >= state.due:
             told = _look(ctx, port, state, own, inner, lambda: began + LOOK_S - ctx.mono())
             found.extend(told)
             covered.update(str(row["pid"]) for row in told if row.get("here"))
@@ -163,7 +168,7 @@ def follow(ctx: "Context", emit: "Emit") -> "None":
     pause = threading.Event()
     while True:
         try:
-            emit(*collect(ctx))
+            emit(*look(ctx))
         except Stuck:
             pass
         pause.wait(EVERY_S)
