@@ -12,6 +12,7 @@ from array import array
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from itertools import chain
 
 import msgspec
 
@@ -21,9 +22,13 @@ from probes.checks import Peers, Quiet, healed, judge, peers, place, unjudged, v
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.expect import in_common
 from probes.facts import NodeFacts
+from probes.jobs_seen import PROBES as JOB_PROBES
+from probes.jobs_seen import Jobs
 from probes.ledger import Ledger
+from probes.own import NONE, Own
 from probes.rules import Rules, load_rules
-from probes.straggler import in_steps
+from probes.slow_time import Slow, Streaks
+from probes.straggler import Comparison
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +74,12 @@ class Fleet:
         """Findings that are new, changed or ended since the last `take_changed`."""
         self.taps: list[Callable[[Finding], None]] = []
         """Called with every finding that is new, changed, ended or acknowledged."""
+        self.own: Own = NONE
+        """What was usual for each device; whoever keeps a past sets it."""
         self._ledger = Ledger(self.rules, one_pass=one_pass)
+        self.jobs = Jobs()
+        """What jobs tell of their ranks and steps."""
+        self._streaks = Streaks(self.rules, one_pass=one_pass)
         self._verdicts: dict[str, Severity] = {}
         self._history: dict[tuple[str, str, str], array[float]] = {}
         self._urgent: dict[str, None] = dict.fromkeys(self.nodes)
@@ -81,8 +91,10 @@ class Fleet:
         self._peers_at = float("-inf")
         self._slow: dict[str, list[Finding]] = {}
         self._slow_at = float("-inf")
-        self._comparison: Iterator[Finding | None] | None = None
-        self._found: dict[str, list[Finding]] = {}
+        self._comparison: Comparison | None = None
+        self._steps: Iterator[Slow | Finding | None] = iter(())
+        self._found: list[Slow] = []
+        self._of_jobs: list[Finding] = []
 
     def apply(self, event: Event) -> None:
         """Take in one Event. Events about unknown nodes are ignored."""
@@ -109,7 +121,9 @@ class Fleet:
         self.seen[sample.node] = sample.at
         queue = self._urgent if sample.probe in URGENT_PROBES else self._waiting
         queue[sample.node] = None
-        if sample.probe == "gpu":
+        if sample.probe in JOB_PROBES:
+            self.jobs.add(sample)
+        elif sample.probe == "gpu":
             for metric in PLOTTED:
                 value = sample.values.get(metric)
                 if isinstance(value, _NUMBERS):
@@ -164,16 +178,30 @@ class Fleet:
         if self._comparison is None:
             if now - self._slow_at < STRAGGLERS_EVERY_S:
                 return
-            self._slow_at, self._found = now, {}
-            self._comparison = in_steps(tuple(self.nodes.values()), self.rules, now)
-        for step in self._comparison:
-            if step is not None:
-                self._found.setdefault(step.node, []).append(step)
+            self._slow_at, self._found, self._of_jobs = now, [], []
+            self._comparison = Comparison(self.rules, now, self.own, self._streaks.held)
+            nodes = tuple(self.nodes.values())
+            of_jobs = self.jobs.in_steps(nodes, self.rules, now)
+            self._steps = chain(self._comparison.steps(nodes), of_jobs)
+        for step in self._steps:
+            if isinstance(step, Finding):
+                self._of_jobs.append(step)
+            elif step is not None:
+                self._found.append(step)
             if time.perf_counter() >= until:
                 return
+        self._settle(self._comparison, now)
         self._comparison = None
-        self._waiting.update(dict.fromkeys(self._found.keys() | self._slow.keys()))
-        self._slow = self._found
+
+    def _settle(self, comparison: Comparison, now: float) -> None:
+        """A comparison is complete: what stands after it."""
+        boots = {name: self.nodes[name].boot_id for name, _ in self._streaks.held}
+        found: dict[str, list[Finding]] = {}
+        slow = self._streaks.settle(self._found, comparison.compared, now, boots)
+        for finding in (*slow, *self._of_jobs):
+            found.setdefault(finding.node, []).append(finding)
+        self._waiting.update(dict.fromkeys(found.keys() | self._slow.keys()))
+        self._slow = found
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]

@@ -17,7 +17,8 @@ from probes.rules import Rules
 ANSWERING = frozenset({NodeState.UP, NodeState.HUNG, NodeState.DEGRADED, NodeState.ENDED})
 
 IDLE_BIT = 0x1
-SETTING_BIT = 0x2
+SETTING_BITS = 0x2 | 0x10 | 0x100
+"""Applications clocks, sync boost, display clock: somebody set it so (nvml.h)."""
 POWER_CAP_BIT = 0x4
 HW_SLOWDOWN_BIT = 0x8
 SW_THERMAL_BIT = 0x20
@@ -32,7 +33,7 @@ HARD = (
 SOFT = (
     (SW_THERMAL_BIT, "SW thermal slowdown"),
     (HW_SLOWDOWN_BIT, "HW slowdown"),
-    (SETTING_BIT, "applications clocks setting"),
+    (SETTING_BITS, "clock setting"),
     (POWER_CAP_BIT, "SW power cap"),
 )
 
@@ -40,6 +41,8 @@ WATTS_APART = 5.0
 """Power limits closer than this are the same: the power sensor's step (our estimate)."""
 
 Key: TypeAlias = tuple[Scalar | None, ...]
+COMMON = 7
+"""Parts of a key that do not depend on the job."""
 NS = 1e9
 
 
@@ -74,6 +77,8 @@ class Gpu(NamedTuple):
     power_w: float | None
     limit_w: float | None
     temp_c: float | None
+    mem_clock_mhz: float | None
+    mem_clock_max_mhz: float | None
     reasons: int | None
     hard: str
     """Name of the hardware's reason to hold it back; "" without one."""
@@ -129,7 +134,9 @@ def _gpu(
         loaded=busy and clock is not None and not (reasons or 0) & IDLE_BIT,
         util_percent=util, clock_mhz=clock, clock_max_mhz=number(values, "sm_clock_max_mhz"),
         power_w=number(values, "power_w"), limit_w=limit, temp_c=number(values, "temp_c"),
-        reasons=reasons, hard=_hard(facts, device, reasons, share),
+        mem_clock_mhz=number(values, "mem_clock_mhz"),
+        mem_clock_max_mhz=number(values, "mem_clock_max_mhz"), reasons=reasons,
+        hard=_hard(facts, device, reasons, share),
     )  # fmt: skip
 
 
@@ -160,7 +167,8 @@ def _hard(facts: NodeFacts, device: str, reasons: int | None, share: float) -> s
 def _works(facts: NodeFacts) -> dict[str, Work]:
     """GPU -> its work, from its processes; "" -> that of GPUs without a known process.
 
-    With several jobs on the node a GPU without a known process is compared with none.
+    With several jobs on the node, or none and processes on other GPUs, a GPU without a known
+    process is compared with none.
     """
     jobs: dict[str, set[str]] = {}
     commands: dict[str, set[str]] = {}
@@ -177,6 +185,6 @@ def _works(facts: NodeFacts) -> dict[str, Work]:
     allocated = facts.allocation.jobs if facts.allocation is not None else ()
     if len(allocated) == 1:
         works[""] = Work(allocated[0].id, allocated[0].id)
-    elif allocated:
-        works[""] = Work(None, None)
+    elif allocated or works:
+        works[""] = Work(None, None)  # another job's, or no job's: the driver scrubbing memory
     return works

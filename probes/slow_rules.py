@@ -5,12 +5,18 @@ from __future__ import annotations
 from probes.event import Action, Severity
 from probes.rule import Rule
 
-_READS = "SM clock, power, temperature and clocks event reasons of loaded GPUs, against like GPUs"
+_READS = (
+    "SM and memory clock of loaded GPUs against like GPUs, the card's maximum and their own past; "
+    "power, heat, clocks event reasons, GPM activity and byte rates beside them"
+)
 _LIMITS = (
-    "straggler.z_warn", "straggler.r_warn", "straggler.r75_warn", "straggler.floor_live",
-    "straggler.quantum_mhz", "straggler.catalogue", "straggler.half", "straggler.at_power_limit",
+    "straggler.z_warn", "straggler.r_warn", "straggler.r75_warn", "straggler.z_crit",
+    "straggler.r_crit", "straggler.r75_crit", "straggler.floor_live", "straggler.quantum_mhz",
+    "straggler.catalogue", "straggler.catalogue_crit", "straggler.own_ratio", "straggler.own_least",
+    "straggler.half", "straggler.at_power_limit", "straggler.equal_load",
     "straggler.min_util_percent", "straggler.fresh_s", "straggler.group_weak",
-    "straggler.group_full",
+    "straggler.group_full", "straggler.enter_passes", "straggler.enter_s",
+    "straggler.leave_passes", "straggler.drain_apart_s", "straggler.keep_idle_s",
 )  # fmt: skip
 
 GPU = Rule(
@@ -21,7 +27,8 @@ GPU = Rule(
     cause="something holds this GPU back: cooling, power delivery or the card itself",
     action=Action.WATCH,
     next_step="drain after the job and test the GPU alone; the whole job waits for it until then",
-    source="our rule: two comparisons agree, or one and hardware evidence; gates: our simulation",
+    source="our rule: two of three comparisons agree, or one and hardware evidence; gates: our "
+    "simulation",
     others="Guard (MLSys'26): clocks, temperature, power against peers of the job; 12 % false",
     example="SM clock 1200 MHz, median of 8 GPUs 1935 MHz, P75 1950 MHz, reasons 0x48",
     limits=_LIMITS,

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import NamedTuple
 
-from msgspec import Struct
-
+from probes import slow_metrics
 from probes.loaded import SOFT, Gpu
-from probes.spread import Spread, spread
+from probes.slow_group import Group
+from probes.slow_metrics import Metric
+from probes.slow_votes import Votes
+from probes.spread import spread
 
 STEPS = {
     "HW thermal slowdown": "check fans, filters, coolant and inlet air; drain after the job if it "
@@ -38,94 +39,54 @@ class Words(NamedTuple):
     next_step: str = ""
 
 
-class Group(Struct, frozen=True):
-    """GPUs that may be compared, and what is usual among them."""
-
-    gpus: tuple[Gpu, ...]
-    where: str
-    """"on its node", "of job 48211"."""
-    clock: Spread
-    power: Spread | None
-    temp: Spread | None
-
-    @property
-    def n(self) -> int:
-        """GPUs with a clock."""
-        return len(self.gpus)
-
-    @classmethod
-    def of(cls, gpus: Iterable[Gpu], where: str) -> Group:
-        """Of loaded GPUs, of which there is at least one; each has a clock."""
-        members = tuple(gpus)
-        clock = spread(g.clock_mhz for g in members if g.clock_mhz is not None)
-        assert clock is not None
-        return cls(
-            members, where, clock, spread(g.power_w for g in members if g.power_w is not None),
-            spread(g.temp_c for g in members if g.temp_c is not None),
-        )  # fmt: skip
-
-    @classmethod
-    def medians(cls, groups: list[Group], where: str) -> Group:
-        """Node against nodes: the readings are the medians of the nodes."""
-        clock = spread(group.clock.median for group in groups)
-        assert clock is not None
-        return cls(
-            tuple(gpu for group in groups for gpu in group.gpus), where, clock,
-            spread(g.power.median for g in groups if g.power is not None),
-            spread(g.temp.median for g in groups if g.temp is not None),
-        )  # fmt: skip
-
-
-def gpu(
-    one: Gpu, group: Group | None, against_peers: bool, against_catalogue: bool | None, full: int
-) -> Words:
-    """A GPU that stands out; `full` is the group size from which it is not called weak."""
-    reason = reason_of(one)
+def gpu(one: Gpu, metric: Metric, group: Group | None, votes: Votes) -> Words:
+    """A GPU that stands out."""
+    reason = reason_of(one) or (votes.hard if not one.hard else "")
     why = with_temp(reason, one.temp_c) or "no reason bit set"
-    if group is not None and against_peers:
-        peers = f"{percent_below(one.clock_mhz, group.clock.median)} below its {group.n - 1} peers"
-        peers += "" if group.where == "on its node" else f" {group.where}"
+    value, top = metric.read(one) or 0.0, metric.top(one) if metric.top else None
+    if votes.group is not None and votes.spatial and group is not None:
+        usual, off = votes.group.median, f"its {votes.group.n - 1} peers"
+        off += "" if group.where == "on its node" else f" {group.where}"
     else:
-        peers = f"{percent_below(one.clock_mhz, one.clock_max_mhz)} below its maximum"
-    votes = _agreement(group, against_peers, against_catalogue, one.hard, full)
-    lines = [_clock_line(one.clock_mhz, group), votes, _state_line(one)]
-    lines += _others(one, group)
+        usual, off = top or 0.0, "its maximum"
+    below = f"{percent_below(value, usual)} below {off}"
+    runs = "runs at" if metric.name == "sm_clock_mhz" else f"{metric.words} is at"
+    lines = [_reading(metric, value, group, votes), _state_line(one)]
+    lines += [beside] if group and (beside := slow_metrics.beside(one, group.gpus)) else []
+    chain = (
+        f"{metric.words} {_ghz(value, top)}",
+        f"up to {percent_below(value, usual)} slower than {off}", metric.chain,
+    )  # fmt: skip
+    root = ROOTS.get(reason, "unknown: power delivery or the card itself")
     return Words(
-        f"{one.label} runs at {clocks(one)}, {peers}: {why}",
-        tuple(lines),
-        _chain(ROOTS.get(reason, "unknown: power delivery or the card itself"), why, peers),
-        STEPS.get(reason, ""),
-    )
+        f"{one.label} {runs} {_ghz(value, top)}, {below}: {why}",
+        tuple(lines), _chain(root, why, *chain), STEPS.get(reason, ""),
+    )  # fmt: skip
 
 
-def node(
-    group: Group, peers: Group | None, against_peers: bool, against_catalogue: bool, full: int
-) -> Words:
+def node(group: Group, metric: Metric, peers: Group | None, votes: Votes) -> Words:
     """All loaded GPUs of a node."""
-    one = group.gpus[0]
-    median, top = group.clock.median, one.clock_max_mhz
+    one, here = group.gpus[0], group.of(metric.read)
+    median, top = here.median if here else 0.0, metric.top(one) if metric.top else None
     reason = reason_of(one) if len({reason_of(g) for g in group.gpus}) == 1 else ""
-    if peers is not None and against_peers:
-        off = f"{percent_below(median, peers.clock.median)} below {peers.clock.n - 1} other nodes"
+    if peers is not None and votes.spatial and votes.group is not None:
+        off = f"{percent_below(median, votes.group.median)} below {votes.group.n - 1} other nodes"
         off += f" {peers.where}"
     else:
         off = f"{_percent(median / top)} of the maximum" if top else "maximum not readable"
+    watts = spread(g.power_w for g in group.gpus if g.power_w is not None)
+    power = f", {watts.median:.0f} of {one.limit_w:.0f} W" if watts and one.limit_w else ""
+    share = "all" if votes.absolute else "most of"
     why = f": {reason}" if reason else ""
-    limit = one.limit_w
-    power = f", {group.power.median:.0f} of {limit:.0f} W" if group.power and limit else ""
-    hard = one.hard if all(g.hard for g in group.gpus) else ""
-    share = "all" if against_catalogue else "most of"
-    lines = (
-        _clock_line(median, peers),
-        _agreement(peers, against_peers, against_catalogue or None, hard, full, unit="nodes"),
-        _state_line(one),
-    )
+    what = "run at" if metric.name == "sm_clock_mhz" else f"have their {metric.words} at"
+    effect = f"{metric.words} {_ghz(median, top)}"
     return Words(
-        f"{share} {group.n} loaded GPUs run at {_ghz(median, top)}, {off}{power}{why}",
-        lines,
-        _chain(ROOTS.get(reason, "power or cooling of the node"), reason or "low clocks", off),
+        f"{share} {len(group.gpus)} loaded GPUs {what} {_ghz(median, top)}, {off}{power}{why}",
+        (_reading(metric, median, peers, votes), _state_line(one)),
+        _chain(ROOTS.get(reason, "power or cooling of the node"), reason, effect, off,
+               metric.chain),
         STEPS.get(reason, ""),
-    )
+    )  # fmt: skip
 
 
 def power_limit(one: Gpu, rest: list[Gpu], usual_w: float) -> Words:
@@ -158,11 +119,6 @@ def with_temp(reason: str, temp_c: float | None) -> str:
     return f"{reason} at {temp_c:g} °C" if "thermal" in reason and temp_c is not None else reason
 
 
-def clocks(one: Gpu) -> str:
-    """1.20 of 1.98 GHz."""
-    return _ghz(one.clock_mhz or 0.0, one.clock_max_mhz)
-
-
 def percent_below(value: float | None, usual: float | None) -> str:
     """38 %."""
     return _percent(1 - (value or 0.0) / usual) if usual else "an unknown share"
@@ -181,38 +137,21 @@ def _plain(value: float | None, unit: str) -> str:
     return "not readable" if value is None else f"{value:.0f} {unit}"
 
 
-def _clock_line(clock_mhz: float | None, group: Group | None) -> str:
-    own = f"SM clock {_plain(clock_mhz, 'MHz')}"
-    if group is None:
+def _reading(metric: Metric, value: float, group: Group | None, votes: Votes) -> str:
+    """The value against its group."""
+    own, usual = f"{metric.words} {value:.0f} {metric.unit}", votes.group
+    if usual is None or group is None:
         return f"{own}; no group of like GPUs large enough"
-    usual = group.clock
+    shares = ""
+    if usual.median > 0 and usual.p75 > 0:
+        shares = f"; {_percent(value / usual.median)} of the median"
+        shares += f", {_percent(value / usual.p75)} of P75"
+    weak = " (weak)" if usual.n < votes.full else ""
+    what = "nodes" if group.nodes else "alike"
     return (
-        f"{own}; {usual.n} alike {group.where}: median {usual.median:.0f} MHz, "
-        f"P75 {usual.p75:.0f} MHz, MAD {usual.mad:.0f} MHz"
+        f"{own}; {usual.n} {what} {group.where}{weak}: median {usual.median:.0f} {metric.unit}, "
+        f"P75 {usual.p75:.0f} {metric.unit}, MAD {usual.mad:.0f} {metric.unit}{shares}"
     )
-
-
-def _agreement(
-    group: Group | None, against_peers: bool, against_catalogue: bool | None, hard: str, full: int,
-    *, unit: str = "GPUs",
-) -> str:  # fmt: skip
-    """Which comparisons speak against it, and how sure that is."""
-    n = group.clock.n if group is not None else 0
-    verdicts = {True: "slow", False: "fine", None: "cannot tell"}
-    parts = [
-        f"peers: {verdicts[against_peers] if group is not None else 'too few'}",
-        f"catalogue: {verdicts[against_catalogue]}",
-        "own history: not kept",
-        f"hardware evidence: {hard or 'none'}",
-    ]
-    small = against_peers and n < full
-    if not hard and not (against_peers and against_catalogue):
-        confidence = "suspicion only"
-    elif small:
-        confidence = f"weak, {n} {unit} compared"
-    else:
-        confidence = "strong" if hard and against_peers else "fair"
-    return f"{'; '.join(parts)}; confidence: {confidence}"
 
 
 def _state_line(one: Gpu) -> str:
@@ -223,17 +162,5 @@ def _state_line(one: Gpu) -> str:
     )
 
 
-def _others(one: Gpu, group: Group | None) -> list[str]:
-    """Power and temperature against the group; they support, they do not decide."""
-    if group is None:
-        return []
-    parts = []
-    if one.power_w is not None and group.power is not None and group.power.n > 1:
-        parts.append(f"power {one.power_w:.0f} W, median {group.power.median:.0f} W")
-    if one.temp_c is not None and group.temp is not None and group.temp.n > 1:
-        parts.append(f"temperature {one.temp_c:.0f} °C, median {group.temp.median:.0f} °C")
-    return ["; ".join(parts)] if parts else []
-
-
-def _chain(root: str, why: str, effect: str) -> str:
-    return f"{root} → {why} → SM clock {effect} → every rank of the job waits for it"
+def _chain(*links: str) -> str:
+    return " → ".join(link for link in links if link)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from enum import IntEnum
 from typing import NamedTuple
 
 MAD_TO_SIGMA = 1.4826
@@ -23,6 +24,14 @@ class Spread(NamedTuple):
     p75: float
 
 
+class Level(IntEnum):
+    """How far a reading is below its group."""
+
+    FINE = 0
+    WARN = 1
+    CRIT = 2
+
+
 class Gates(NamedTuple):
     """Limits of one comparison (thresholds.yaml, straggler.*)."""
 
@@ -32,6 +41,10 @@ class Gates(NamedTuple):
     """Reading over median below which it matters."""
     ratio75: float
     """Reading over the 75th percentile below which it is low whatever the median says."""
+
+    def eased(self) -> Gates:
+        """Half as far: what a reading must keep above to be called fine again."""
+        return Gates(self.z / 2, (1 + self.ratio) / 2, (1 + self.ratio75) / 2)
 
 
 def spread(values: Iterable[float]) -> Spread | None:
@@ -69,6 +82,15 @@ def low(value: float, group: Spread, gates: Gates, floor: float, quantum: float)
         return True
     far = below(value, group, floor, quantum) > gates.z
     return far and value < gates.ratio * group.median
+
+
+def level(
+    value: float, group: Spread, warn: Gates, crit: Gates, floor: float, quantum: float
+) -> Level:
+    """How low a higher-is-better reading is. The gates of `crit` lie beyond those of `warn`."""
+    if not low(value, group, warn, floor, quantum):
+        return Level.FINE
+    return Level.CRIT if low(value, group, crit, floor, quantum) else Level.WARN
 
 
 def high(value: float, group: Spread, gates: Gates, floor: float, quantum: float) -> bool:

@@ -1,9 +1,10 @@
 """Which GPU is slower than its peers, and whether the node or the job is to blame. Pure.
 
-Only loaded GPUs with fresh readings, only like with like. A warning needs two
-comparisons (catalogue, peers), or one and hardware evidence (thermal or power-brake bits); one
-alone is a suspicion. There is no own history here, so the third comparison does not vote.
-Utilisation is never ranked: in a synchronous job the slow rank is the one that waits least.
+Only loaded GPUs with fresh readings, only like with like (loaded.py). Three comparisons: with what
+the card can do, with its peers, with its own past. A warning needs two of them, or one and hardware
+evidence; one alone is a suspicion (slow_votes.py). Only clocks accuse: in a synchronous job power,
+traffic and utilisation of everybody fall together, and the slow rank is the one that waits least.
+What time has to say to it is in slow_time.py.
 """
 
 from __future__ import annotations
@@ -11,77 +12,52 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
-
-from probes import loaded, slow_rules, slow_words, waiting
+from probes import loaded, slow_judge, slow_power, slow_words, waiting
 from probes.event import Action, Finding, Severity
 from probes.expect import Peers
 from probes.facts import NodeFacts
 from probes.loaded import Gpu, Key
-from probes.rule import Look
+from probes.own import NONE, Own
+from probes.rule import Look, Rule
 from probes.rules import Rules
-from probes.slow_rules import GPU, NODE, POWER_LIMIT, RULES, SUSPECT
-from probes.slow_words import Group
-from probes.spread import Gates, low, spread
+from probes.slow_group import Group
+from probes.slow_judge import Case, Held
+from probes.slow_limits import Limits
+from probes.slow_metrics import ACCUSING, Metric
+from probes.slow_rules import GPU, NODE, RULES, SUSPECT
+from probes.slow_time import Slow, one_look
+from probes.slow_votes import Votes
+from probes.slow_words import Words
 
-__all__ = ["RULES", "compare"]
-
-
-def compare(all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> list[Finding]:
-    """Findings about slow GPUs and nodes, and about jobs that only wait, over all nodes."""
-    return [step for step in in_steps(all_facts, rules, now) if step is not None]
-
-
-def in_steps(all_facts: Iterable[NodeFacts], rules: Rules, now: float) -> Iterator[Finding | None]:
-    """compare() in pieces: None after each piece of work of about one node, findings at the end.
-
-    4,000 nodes take half a second in all: a screen that compared at once would not see keys.
-    """
-    return _Comparison(rules, now).steps(all_facts)
+__all__ = ["RULES", "Comparison", "compare"]
 
 
-class _Limits(Struct, frozen=True):
-    """The limits, looked up once."""
-
-    gates: Gates
-    floor: float
-    quantum_mhz: float
-    catalogue: float
-    half: float
-    at_limit: float
-    weak: int
-    full: int
-
-    @classmethod
-    def of(cls, rules: Rules) -> _Limits:
-        """From thresholds.yaml."""
-        get = {name: limit.value for name, limit in rules.limits.items()}
-        return cls(
-            gates=Gates(
-                get["straggler.z_warn"], get["straggler.r_warn"], get["straggler.r75_warn"]
-            ),
-            floor=get["straggler.floor_live"],
-            quantum_mhz=get["straggler.quantum_mhz"],
-            catalogue=get["straggler.catalogue"],
-            half=get["straggler.half"],
-            at_limit=get["straggler.at_power_limit"],
-            weak=int(get["straggler.group_weak"]),
-            full=int(get["straggler.group_full"]),
-        )
+def compare(
+    all_facts: Iterable[NodeFacts], rules: Rules, now: float, own: Own = NONE
+) -> list[Finding]:
+    """What one look shows: slow GPUs and nodes, and jobs that only wait, over all nodes."""
+    steps = Comparison(rules, now, own).steps(all_facts)
+    return [one_look(step) for step in steps if step is not None]
 
 
-class _Comparison:
-    """One look at everything."""
+class Comparison:
+    """One look at everything, in pieces, so that a screen sees keys meanwhile."""
 
-    def __init__(self, rules: Rules, now: float) -> None:
-        """Nothing read yet."""
-        self.rules, self.now, self.limits = rules, now, _Limits.of(rules)
+    def __init__(self, rules: Rules, now: float, own: Own = NONE, held: Held = frozenset()) -> None:
+        """Nothing read yet. `held`: see slow_time.Streaks."""
+        self.rules, self.now, self.limits = rules, now, Limits.of(rules)
+        self.own, self.held = own, held
+        self.case = Case(rules, self.limits, own, held, frozenset())
+        self.compared: set[tuple[str, str]] = set()
+        """(node, device) under load, and (node, "") of theirs: what could be judged."""
         self.nodes: dict[str, list[Gpu]] = {}
         self.local: dict[tuple[str, Key], Group] = {}
         self.wide: dict[Key, Group] = {}
+        self._below: dict[Key, dict[str, bool]] = defaultdict(dict)
+        self._easy = (1 + self.limits.warn.ratio) / 2 if held else self.limits.warn.ratio
 
-    def steps(self, all_facts: Iterable[NodeFacts]) -> Iterator[Finding | None]:
-        """Read all GPUs, group the loaded ones, compare."""
+    def steps(self, all_facts: Iterable[NodeFacts]) -> Iterator[Slow | None]:
+        """None after each piece of work of about one node, what was found at the end."""
         yield from self._read(all_facts)
         yield from self._findings()
 
@@ -93,184 +69,149 @@ class _Comparison:
             self.nodes[facts.node.name] = gpus
             for gpu in gpus:
                 if gpu.loaded:
+                    self.compared.add((gpu.node, gpu.device))
                     local[gpu.node, gpu.key].append(gpu)
                     if gpu.job is not None:
                         wide[gpu.key].append(gpu)
+            if any(gpu.loaded for gpu in gpus):
+                self.compared.add((facts.node.name, ""))
+            self._count(gpus)
             yield None
         for here, gpus in local.items():
-            self.local[here] = Group.of(gpus, "on its node")
-            yield None
+            self.local[here] = Group(gpus, "on its node")
         for key, gpus in wide.items():
             if gpus[0].node != gpus[-1].node:
-                self.wide[key] = Group.of(gpus, f"of job {gpus[0].job}")
-                yield None
+                self.wide[key] = Group(gpus, f"of job {gpus[0].job}")
+        self.case = self.case._replace(common=_common(self._below, self.limits.weak))
+        yield None
 
-    def _findings(self) -> Iterator[Finding | None]:
+    def _count(self, gpus: list[Gpu]) -> None:
+        """Whether most loaded GPUs of the node are below the catalogue and nothing explains it."""
+        products: dict[Key, list[bool]] = defaultdict(list)
+        for gpu in gpus:
+            if gpu.loaded:
+                slow = slow_judge.absolutely(self.case, gpu, ACCUSING[0]) and not gpu.hard
+                products[gpu.key[: loaded.COMMON]].append(bool(slow))
+        for key, votes in products.items():
+            self._below[key][gpus[0].node] = sum(votes) * 2 > len(votes)
+
+    def _findings(self) -> Iterator[Slow | None]:
         """Slow nodes, slow GPUs of the other nodes, odd power limits, waiting jobs."""
-        by_node: dict[str, Finding] = {}
+        by_node: dict[str, Slow] = {}
         yield from self._nodes(by_node)
         found = list(by_node.values())
-        whole = {finding.node for finding in found}
-        slow = {finding.node: "all its GPUs" for finding in found if _proven(finding)}
+        slow = {one.finding.node: "all its GPUs" for one in found if _proven(one)}
         for (node, _), group in self.local.items():
-            for gpu in group.gpus:
-                finding = self._gpu(gpu, group, whole=node in whole)
-                if finding is not None:
-                    found.append(finding)
-                    if _proven(finding):
-                        slow.setdefault(node, finding.label)
+            for one in self._gpus(group, whole=node in by_node):
+                found.append(one)
+                if _proven(one):
+                    slow.setdefault(node, one.finding.label)
             yield None
         yield from found
         for gpus in self.nodes.values():
-            yield from self._power_limits(gpus)
+            if gpus:
+                look = self.look(gpus[0].facts)
+                for finding in slow_power.check(look, gpus, self.limits.weak):
+                    yield Slow(finding=finding)
             yield None
-        yield from waiting.findings(self.nodes, slow, self.rules, self.now)
+        for waits in waiting.findings(self.nodes, slow, self.rules, self.now):
+            yield None if waits is None else Slow(finding=waits)
 
     def look(self, facts: NodeFacts) -> Look:
         """What Rule.finding wants; the peers of the checks play no part here."""
         return Look(facts, Peers(role=facts.node.role), self.rules, self.now)
 
-    # One GPU
+    def _gpus(self, local: Group, *, whole: bool) -> Iterator[Slow]:
+        """The GPUs of one node and job; those of a slow node only against each other."""
+        enough = local.n >= self.limits.weak
+        for metric in ACCUSING:
+            even = enough and local.alike(metric.read, self._easy)
+            for gpu in local.gpus:
+                group = local if enough else self._wide(gpu)
+                if whole and group is not local:
+                    continue
+                if even and self._near_top(gpu, metric):
+                    continue
+                votes = slow_judge.of_gpu(self.case, gpu, metric, group)
+                if votes is not None:
+                    yield self._gpu(gpu, metric, group, votes)
 
-    def _gpu(self, gpu: Gpu, local: Group, *, whole: bool) -> Finding | None:
-        """None when nothing speaks against it, or only what speaks against its whole node."""
-        group = local if local.n >= self.limits.weak else self._wide(gpu)
-        if whole and group is not local:
-            return None
-        against_peers = group is not None and self._below_peers(gpu, group)
-        against_catalogue = self._below_catalogue(gpu)
-        if not against_peers and (group is not None or not against_catalogue):
-            return None
-        proven = bool(gpu.hard) or (against_peers and against_catalogue is True)
-        words = slow_words.gpu(gpu, group, against_peers, against_catalogue, self.limits.full)
-        usual = group.clock.median if group is not None and against_peers else gpu.clock_max_mhz
-        limit = "straggler.r_warn" if against_peers else "straggler.catalogue"
-        share = (gpu.clock_mhz or 0.0) / usual if usual else 0.0
-        grave = bool(gpu.hard) and share < self.limits.half
-        return (GPU if proven else SUSPECT).finding(
-            self.look(gpu.facts), words.say, words.evidence, device=gpu.device, label=gpu.label,
-            value=round(share, 3), limit=self.rules.limit(limit), source=GPU.source,
-            cause=words.cause if proven else "", next_step=words.next_step if proven else "",
-            severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
-        )  # fmt: skip
+    def _near_top(self, gpu: Gpu, metric: Metric) -> bool:
+        """Among equals it can only be slow together with them, or against its own past."""
+        return not self.own or not slow_judge.absolutely(self.case, gpu, metric)
 
     def _wide(self, gpu: Gpu) -> Group | None:
         group = self.wide.get(gpu.key)
         return group if group is not None and group.n >= self.limits.weak else None
 
-    def _below_peers(self, gpu: Gpu, group: Group) -> bool:
-        limits = self.limits
-        if gpu.clock_mhz is None or self._works_harder(gpu, group):
-            return False
-        return low(gpu.clock_mhz, group.clock, limits.gates, limits.floor, limits.quantum_mhz)
+    def _gpu(self, gpu: Gpu, metric: Metric, group: Group | None, votes: Votes) -> Slow:
+        words = slow_words.gpu(gpu, metric, group, votes)
+        top = metric.top(gpu) if metric.top else None
+        usual = votes.group.median if votes.group is not None and votes.spatial else top
+        share = (metric.read(gpu) or 0.0) / usual if usual else 0.0
+        return self._slow(GPU, gpu, words, votes, share, device=gpu.device, label=gpu.label)
 
-    def _works_harder(self, gpu: Gpu, group: Group) -> bool:
-        """At its power limit while the peers draw less: its clock is low because it computes."""
-        if gpu.power_w is None or group.power is None or not self._capped(gpu):
-            return False
-        return gpu.power_w > group.power.median / self.limits.gates.ratio
+    def _slow(
+        self, rule: Rule, gpu: Gpu, words: Words, votes: Votes, share: float, *,
+        device: str = "", label: str = "",
+    ) -> Slow:  # fmt: skip
+        """A verdict by this rule, or a suspicion. At half speed, with hardware evidence, a drain
+        is proposed at once."""
+        proven, hard = votes.proven, bool(votes.hard)
+        limit = "straggler.r_warn" if votes.spatial else "straggler.catalogue"
+        grave = proven and hard and share < self.limits.half
+        finding = (rule if proven else SUSPECT).finding(
+            self.look(gpu.facts), words.say, words.evidence, device=device, label=label,
+            value=round(share, 3), limit=self.rules.limit(limit), source=rule.source,
+            cause=words.cause if proven else "", next_step=words.next_step if proven else "",
+            severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
+        )  # fmt: skip
+        return Slow(finding=finding, votes=votes, boot_id=gpu.facts.boot_id)
 
-    def _capped(self, gpu: Gpu) -> bool:
-        """The SW power cap explains its clock."""
-        if gpu.power_w is None or gpu.limit_w is None or gpu.reasons is None:
-            return False
-        at_limit = gpu.power_w >= self.limits.at_limit * gpu.limit_w
-        return bool(gpu.reasons & loaded.POWER_CAP_BIT) and at_limit
-
-    def _below_catalogue(self, gpu: Gpu) -> bool | None:
-        """None when the reasons are unreadable or a cap or setting explains the clock."""
-        if gpu.clock_mhz is None or gpu.clock_max_mhz is None or gpu.reasons is None:
-            return None
-        if gpu.clock_mhz >= self.limits.catalogue * gpu.clock_max_mhz:
-            return False
-        if gpu.hard:
-            return True
-        unknown = gpu.power_w is None or gpu.limit_w is None
-        capped = self._capped(gpu) or (unknown and bool(gpu.reasons & loaded.POWER_CAP_BIT))
-        return None if capped or gpu.reasons & loaded.SETTING_BIT else True
-
-    # A whole node
-
-    def _nodes(self, found: dict[str, Finding]) -> Iterator[None]:
+    def _nodes(self, found: dict[str, Slow]) -> Iterator[None]:
         """Into `found`: at most one a node, however many jobs share it."""
         others: dict[Key, list[Group]] = defaultdict(list)
         for (_, key), group in self.local.items():
             if key in self.wide:
                 others[key].append(group)
-        usual = {k: Group.medians(gs, f"of job {gs[0].gpus[0].job}") for k, gs in others.items()}
-        for (_, key), group in self.local.items():
-            finding = self._node(group, usual.get(key))
-            if finding is not None:
-                worst = found.get(finding.node, finding)
-                found[finding.node] = max(worst, finding, key=lambda f: f.severity.rank)
+        peers = {k: Group((), f"of job {gs[0].gpus[0].job}", gs) for k, gs in others.items()}
+        for (node, key), group in self.local.items():
+            for one in self._node(group, peers.get(key)):
+                worst = found.get(node, one)
+                found[node] = max(worst, one, key=lambda o: o.finding.severity.rank)
             yield None
 
-    def _node(self, group: Group, peers: Group | None) -> Finding | None:
+    def _node(self, group: Group, peers: Group | None) -> Iterator[Slow]:
         """A node whose loaded GPUs are slow together; single GPUs are judged by themselves."""
         if group.n < 2:
-            return None
+            return
         first = group.gpus[0]
-        against_peers = peers is not None and self._node_below(group, peers)
-        against_catalogue = all(self._below_catalogue(gpu) is True for gpu in group.gpus)
-        hard = all(gpu.hard for gpu in group.gpus)
-        votes = against_peers + against_catalogue
-        if votes == 0 or (votes == 1 and not hard and not against_peers):
-            return None
-        words = slow_words.node(group, peers, against_peers, against_catalogue, self.limits.full)
-        proven = votes == 2 or hard
-        rule = NODE if proven else SUSPECT
-        usual = peers.clock.median if peers is not None and against_peers else first.clock_max_mhz
-        limit = "straggler.r_warn" if against_peers else "straggler.catalogue"
-        share = group.clock.median / usual if usual else 0.0
-        grave = hard and share < self.limits.half
-        return rule.finding(
-            self.look(first.facts), words.say, words.evidence, value=round(share, 3),
-            limit=self.rules.limit(limit), source=NODE.source,
-            cause=words.cause if proven else "", next_step=words.next_step if proven else "",
-            severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
-        )  # fmt: skip
-
-    def _node_below(self, group: Group, peers: Group) -> bool:
-        limits = self.limits
-        if peers.clock.n < limits.weak:
-            return False
-        capped = any(self._capped(gpu) for gpu in group.gpus)
-        if (
-            capped
-            and group.power is not None
-            and peers.power is not None
-            and group.power.median > peers.power.median / limits.gates.ratio
-        ):
-            return False  # it computes while the others wait
-        clock = group.clock.median
-        return low(clock, peers.clock, limits.gates, limits.floor, limits.quantum_mhz)
-
-    # Power limits
-
-    def _power_limits(self, gpus: list[Gpu]) -> Iterator[Finding]:
-        """GPUs of one node and product whose limit is below that of most of their siblings."""
-        products: dict[Key, list[Gpu]] = defaultdict(list)
-        for gpu in gpus:
-            if gpu.limit_w:
-                products[gpu.product].append(gpu)
-        slack = self.rules.limit("power.below_default")
-        for siblings in products.values():
-            usual = spread(gpu.limit_w for gpu in siblings if gpu.limit_w is not None)
-            if usual is None:
+        for metric in ACCUSING:
+            even = peers is None or peers.alike(metric.read, self._easy)
+            if even and not slow_judge.absolutely(self.case, first, metric):
                 continue
-            floor_w = slack.value * usual.median
-            most_w = usual.median / slack.value
-            rest = [g for g in siblings if floor_w <= (g.limit_w or 0.0) <= most_w]
-            if len(rest) < self.limits.weak - 1 or len(rest) * 2 <= len(siblings):
+            votes = slow_judge.of_node(self.case, group, peers, metric)
+            here = group.of(metric.read)
+            if votes is None or here is None:
                 continue
-            for gpu in siblings:
-                if (gpu.limit_w or 0.0) < floor_w:
-                    words = slow_words.power_limit(gpu, rest, usual.median)
-                    yield POWER_LIMIT.finding(
-                        self.look(gpu.facts), words.say, words.evidence, device=gpu.device,
-                        label=gpu.label, value=gpu.limit_w, limit=slack,
-                    )  # fmt: skip
+            words = slow_words.node(group, metric, peers, votes)
+            top = metric.top(first) if metric.top else None
+            usual = votes.group.median if votes.group is not None and votes.spatial else top
+            share = here.median / usual if usual else 0.0
+            yield self._slow(NODE, first, words, votes, share)
 
 
-def _proven(finding: Finding) -> bool:
-    return finding.rule in (slow_rules.GPU.id, slow_rules.NODE.id)
+def _common(slow: dict[Key, dict[str, bool]], weak: int) -> frozenset[tuple[str, Key]]:
+    """(node, product and limit) of which most other nodes are below the catalogue as well."""
+    found: set[tuple[str, Key]] = set()
+    for key, nodes in slow.items():
+        total, bad = len(nodes) - 1, sum(nodes.values())
+        if total >= weak:
+            found.update(
+                (node, key) for node, is_bad in nodes.items() if (bad - is_bad) * 2 > total
+            )
+    return frozenset(found)
+
+
+def _proven(slow: Slow) -> bool:
+    return slow.votes is not None and slow.votes.proven

@@ -1,0 +1,194 @@
+"""When a comparison becomes a finding: often enough, long enough, and what ends it. Pure.
+
+A load changes within seconds, so one look proves little: what is seen in a number of passes in a
+row and for a minute appears; what was clean in as many passes, with limits half as wide, is over.
+Hardware evidence needs no waiting. A drain is proposed where hardware evidence lasts, or where two
+of three comparisons called it very slow twice, ten minutes apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from typing import TypeAlias
+
+from msgspec import Struct, structs
+
+from probes.event import Action, Finding, Severity
+from probes.rules import Rules
+from probes.slow_rules import GPU, JOB_WAITS, NODE, SUSPECT
+from probes.slow_votes import CERTAIN, LIKELY, Votes
+from probes.spread import Level
+
+DRAIN_NEXT = "drain after the job, then test it alone; the whole job waits for it until then"
+
+
+Key: TypeAlias = tuple[str, str, str]
+"""Node, device, rule."""
+NO_BOOTS: Mapping[str, str] = {}
+
+
+class Slow(Struct, frozen=True, kw_only=True):
+    """What one pass found, before time has its say."""
+
+    finding: Finding
+    votes: Votes | None = None
+    """None: no comparison (power limits, waiting jobs)."""
+    boot_id: str = ""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Node and device."""
+        return self.finding.node, self.finding.device
+
+    def told(self, look: str, *, sure: bool = True) -> Finding:
+        """The finding with its confidence; `look` says how long it was seen.
+
+        Not `sure`: there was one look only, so nothing is certain.
+        """
+        if self.votes is None:
+            return self.finding
+        said = self.votes.sure()
+        if not sure and self.votes.confidence == CERTAIN:
+            said = LIKELY + said.removeprefix(CERTAIN)
+        first, *rest = self.finding.evidence
+        evidence = (first, self.votes.agreement(), f"confidence {said}; {look}", *rest)
+        return structs.replace(self.finding, evidence=evidence)
+
+
+def one_look(slow: Slow) -> Finding:
+    """Without a second look: as today, with at most the confidence of one look."""
+    return slow.told("seen in one look", sure=False)
+
+
+class _Streak:
+    """One rule of one node or device."""
+
+    __slots__ = ("clean", "crit_at", "held", "passes", "seen_at", "since", "slow", "twice")
+
+    def __init__(self, now: float) -> None:
+        self.since = self.seen_at = now
+        self.passes = self.clean = 0
+        self.held = self.twice = False
+        self.crit_at: float | None = None
+        self.slow: Slow | None = None
+
+
+class Streaks:
+    """Memory of what the passes found."""
+
+    def __init__(self, rules: Rules, *, one_pass: bool = False) -> None:
+        """`one_pass`: everything is told as one look."""
+        get = {name: limit.value for name, limit in rules.limits.items()}
+        self._one_pass = one_pass
+        self._passes = int(get["straggler.enter_passes"])
+        self._enter_s = get["straggler.enter_s"]
+        self._leave = int(get["straggler.leave_passes"])
+        self._apart_s = get["straggler.drain_apart_s"]
+        self._keep_s = get["straggler.keep_idle_s"]
+        self._streaks: dict[Key, _Streak] = {}
+
+    @property
+    def held(self) -> frozenset[tuple[str, str]]:
+        """(node, device) whose limits are to be eased, so that a reading near them does not
+        make the finding come and go."""
+        return frozenset(key[:2] for key, streak in self._streaks.items() if streak.held)
+
+    def settle(
+        self, found: Iterable[Slow], compared: Collection[tuple[str, str]], now: float,
+        boots: Mapping[str, str] = NO_BOOTS,
+    ) -> list[Finding]:  # fmt: skip
+        """What stands after a pass. `compared`: (node, device) that the pass could judge.
+
+        `boots`: node -> boot id now; what was seen before a reboot is over.
+        """
+        slows = list(found)
+        if self._one_pass:
+            return [one_look(slow) for slow in slows]
+        told = [slow.finding for slow in slows if not _waits(slow)]
+        seen = {key: slow for one in slows if _waits(one) for key, slow in _as(one)}
+        for key, slow in seen.items():
+            self._streaks.setdefault(key, _Streak(now))
+            self._seen(self._streaks[key], slow, now)
+        for key in self._streaks.keys() - seen.keys():
+            self._missed(key, compared, now, boots)
+        standing = {k: s for k, s in self._streaks.items() if s.held}
+        for key, streak in standing.items():
+            better = (*key[:2], GPU.id) in standing or (*key[:2], NODE.id) in standing
+            if streak.slow is not None and not (key[2] == SUSPECT.id and better):
+                told.append(self._told(streak, now))
+        return told
+
+    def _seen(self, streak: _Streak, slow: Slow, now: float) -> None:
+        streak.passes += 1
+        streak.clean, streak.seen_at, streak.slow = 0, now, slow
+        long = streak.passes >= self._passes and now - streak.since >= self._enter_s
+        streak.held = streak.held or long or _hard(slow)
+        if slow.votes is not None and slow.votes.proven and slow.votes.level is Level.CRIT:
+            streak.twice |= streak.crit_at is not None and now - streak.crit_at >= self._apart_s
+            streak.crit_at = now if streak.crit_at is None else streak.crit_at
+
+    def _missed(
+        self, key: Key, compared: Collection[tuple[str, str]], now: float, boots: Mapping[str, str]
+    ) -> None:
+        """A pass that could judge it found nothing, or it could not be judged."""
+        streak = self._streaks[key]
+        then = streak.slow.boot_id if streak.slow is not None else ""
+        if then and boots.get(key[0], then) != then:
+            del self._streaks[key]
+            return
+        proven = key[2] in (GPU.id, NODE.id)
+        if streak.held and proven and key[:2] not in compared:
+            if now - streak.seen_at > self._keep_s:
+                del self._streaks[key]
+            return
+        streak.clean += 1
+        if not streak.held or streak.clean >= self._leave:
+            del self._streaks[key]
+
+    def _told(self, streak: _Streak, now: float) -> Finding:
+        slow = streak.slow
+        assert slow is not None
+        lasted = f"seen in {streak.passes} passes over {streak.seen_at - streak.since:.0f} s"
+        if now - streak.seen_at > 0 and not streak.clean:
+            lasted += f"; not under load for {now - streak.seen_at:.0f} s, so not seen again"
+        finding = slow.told(lasted)
+        if slow.votes is None or not slow.votes.proven:
+            return finding
+        if streak.twice:
+            return _drains(finding, Severity.CRITICAL)
+        lasting = now - streak.since >= self._enter_s and streak.passes >= self._passes
+        hard = _hard(slow) and slow.votes.level is Level.CRIT
+        return _drains(finding, finding.severity) if hard and lasting else finding
+
+
+def _drains(finding: Finding, severity: Severity) -> Finding:
+    worse = max(severity, finding.severity, key=lambda one: one.rank)
+    return structs.replace(
+        finding, severity=worse, action=Action.DRAIN, next_step=_then(finding.next_step)
+    )
+
+
+def _then(step: str) -> str:
+    return step if "drain" in step else f"{step}; {DRAIN_NEXT}"
+
+
+def _waits(slow: Slow) -> bool:
+    """Whether time has a say: a setting is there or not."""
+    return slow.votes is not None or slow.finding.rule == JOB_WAITS.id
+
+
+def _as(slow: Slow) -> Iterable[tuple[Key, Slow]]:
+    """A verdict is a suspicion too: that shows first, and stays when the verdict loses a vote."""
+    rule = slow.finding.rule
+    yield (*slow.key, rule), slow
+    if rule in (GPU.id, NODE.id) and slow.votes is not None:
+        finding = structs.replace(
+            slow.finding, rule=SUSPECT.id, severity=SUSPECT.severity, action=SUSPECT.action,
+            cause=SUSPECT.cause, next_step=SUSPECT.next_step,
+        )  # fmt: skip
+        early = structs.replace(slow.votes, early=True)
+        yield (*slow.key, SUSPECT.id), structs.replace(slow, finding=finding, votes=early)
+
+
+def _hard(slow: Slow) -> bool:
+    return slow.votes is not None and slow.votes.proven and bool(slow.votes.hard)
