@@ -218,7 +218,7 @@ def _offers(ctx: "Context", pids: "List[str]") -> "tuple[List[Port], Values]":
 
 def _listens(ctx: "Context", pid: "str", told: "str", network: "str") -> "Port | None":
     """Where a process offers its status, if its owner listens there."""
-    address, port = _wanted(told)
+    address, port = wanted(told)
     uids = uids_of(ctx, pid)
     for one in listening(ctx, pid):
         fits = one.address == address or one.address in ANY or not address
@@ -227,7 +227,7 @@ def _listens(ctx: "Context", pid: "str", told: "str", network: "str") -> "Port |
     return None
 
 
-def _wanted(told: "str") -> "tuple[str, int]":
+def wanted(told: "str") -> "tuple[str, int]":
     """NCCL_RAS_ADDR ("localhost:7000", "[::1]:7000") as address, "" for any, and port."""
     host, _, port = told.rpartition(":")
     if not port.isdigit() or len(port) > 5:
@@ -282,7 +282,7 @@ def _look(
         why = "its answer is not NCCL's"
     told = [] if why else rows(reader.comms, own, inner)
     cpu_s = time.clock_gettime(time.CLOCK_THREAD_CPUTIME_ID) - began_cpu
-    state.every_s = max(_turn_s(hosts(reader.comms), own), round(WORK * cpu_s, 1))
+    state.every_s = max(turn_s(hosts(reader.comms), own), round(WORK * cpu_s, 1))
     state.due = ctx.mono() + state.every_s - 0.5  # a look comes every EVERY_S, give or take
     state.values = {"answered": not why, "every_s": state.every_s}
     job = identity(ctx, port.pids[0]).get("job")
@@ -300,7 +300,7 @@ def _look(
     return [dict(row, port=port.name, **shared) if row["kind"] == "comm" else row for row in told]
 
 
-def _turn_s(names: "List[str]", own: "Set[str]") -> "float":
+def turn_s(names: "List[str]", own: "Set[str]") -> "float":
     """How often this node asks: always for some of the job's hosts, hardly ever for the rest."""
     mine = next((at for at, name in enumerate(names) if name in own), None)
     if mine is None or len(names) <= ASKING:

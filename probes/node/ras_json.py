@@ -84,7 +84,7 @@ class Json:
             self.reader.timeouts = whole(told.get("timeouts_count")) or 0
 
     def _begin(self, fields: "dict[str, str]") -> "None":
-        name, size = name_of(fields["hash"]), number_of(fields.get("size"))
+        name, size = name_of(fields.get("hash", "")), number_of(fields.get("size"))
         self.comm = None
         if name and size is not None and len(self.reader.comms) < COMMS_MOST:
             self.comm = Comm(name, size)
