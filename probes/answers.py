@@ -105,7 +105,7 @@ class Answers:
         return Sample(node=self.node, probe="hello", at=now, clock=node_mono, values=values)
 
     def tick(self, frame: Tick, mono: float, now: float) -> Iterator[Sample]:
-        """The Samples of one probe tick, one per device; rows ride on device ""."""
+        """The Samples of one probe tick, one per device; rows are about one of them, mostly ""."""
         probe = self._name(frame.p)
         devices = self._known(probe, [self._name(device) for device in frame.d])
         if devices is None:
@@ -115,12 +115,12 @@ class Answers:
         clock = frame.t if math.isfinite(frame.t) else 0.0
         rows = [self._row(row) for row in frame.r[:ROWS_MAX]]
         self.over += max(0, len(frame.r) - ROWS_MAX)
-        if "" not in frame.d and (rows or not (frame.d or frame.gone)):
+        if frame.on not in frame.d and (rows or not (frame.d or frame.gone)):
             yield Sample(node=self.node, probe=probe, at=at, clock=clock, rows=rows)
         for raw, values in frame.d.items():
             device = self._name(raw)
             if device in devices:
-                own = rows if not device else []
+                own = rows if raw == frame.on else []
                 kept = self._values(values, METRICS_MAX, TEXT_CHARS)
                 early_s = _early_s(frame, raw)
                 yield Sample(

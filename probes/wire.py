@@ -46,6 +46,8 @@ class Tick(Struct, tag_field="k", tag="s"):
     t: float
     d: dict[str, dict[str, Scalar]] = field(default_factory=dict)
     r: list[Row] = field(default_factory=list)
+    on: str = ""
+    """The device that the rows are about."""
     gone: list[str] = field(default_factory=list)
     at: dict[str, float] = field(default_factory=dict)
     """Devices whose readings were made clearly before `t`."""

@@ -10,6 +10,7 @@ else on stdout is noise. Frame kinds ("k"):
            "caps":[probe names that will run],"missing":{"kernel_log":"why and what to do"}}
   s       {"k":"s","p":probe,"t":mono_s,"d":{device:{metric:scalar}},"r":[row,...]}  one tick.
           "t" is when its readings were complete: rates over two answers are right to a few ms.
+          "on" names the device that the rows are about, where it is not "".
           "at":{device: mono_s} holds devices read more than 50 ms before that (another one hung).
           "d" holds each device that answered; "gone":[device] those that vanished since last tick.
           A device whose call failed carries "nvml_rc":15,"nvml_call":"nvmlDeviceGetTemperature".
@@ -23,7 +24,7 @@ else on stdout is noise. Frame kinds ("k"):
   end     {"k":"end","t":mono}  pass mode is over; the agent exits 0.
 
 Bastion -> node, one JSON object per line after the payload (EOF ends agent and children in 1 s):
-  {"op":"run","id":str,"what":"nccl"|"evidence","args":{...}}   {"op":"cancel","id":str}
+  {"op":"run","id":str,"what":"nccl"|"gpu_test"|"evidence","args":{...}}   {"op":"cancel","id":str}
   {"op":"intervals","fast_s":2.0,"slow_s":30.0,"rare_s":300.0}
   {"op":"nvml","id":str,"open":bool}   false: NVML probes pause and NVML is shut down, so that a GPU
       can be reset; true: they go on. Answered by a job frame of that id, done or failed.

@@ -10,7 +10,7 @@ import os
 import select
 import time
 
-from probes.node.jobs import kill_tree
+from probes.node.process_tree import kill_tree
 from probes.node.secrets import struck
 
 TYPE_CHECKING = False

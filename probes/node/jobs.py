@@ -1,16 +1,14 @@
 """Active tests as children of the agent: one at a time, with a deadline, cancelled or killed whole.
 
-A child may start children in sessions of their own (torch's launcher does), so a kill walks the
-process tree. The agent is made a "child subreaper", so that orphans of the tree come back to it and
-the walk finds them too.
+What a child starts outside of our process tree, a container, has a command of its own that ends it.
 """
 
 import importlib
 import os
-import signal
 import threading
 
 from probes.node.errors import describe
+from probes.node.process_tree import PROC_SELF, become_subreaper, kill_tree
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -20,14 +18,21 @@ if TYPE_CHECKING:
     from probes.node.context import Context
     from probes.node.frames import Writer
 
-JOBS = {"nccl": "probes.node.nccl", "evidence": "probes.node.evidence"}
+JOBS = {
+    "nccl": "probes.node.nccl",
+    "gpu_test": "probes.node.gpu_test",
+    "evidence": "probes.node.evidence",
+}
 """What "run" orders may name -> the module whose run(job, args) does it."""
 
-GRACE_S = 0.3
-"""Between SIGTERM and SIGKILL. Leaving as a whole must take less than a second."""
+BURY_S = 15.0
+"""How long ending a container may take: docker itself gives one ten seconds."""
 
 START_S = 0.2
 """A program on a file system that hangs may never be started: leaving does not wait for it."""
+
+LINGER_S = 2.0
+"""How long a killed child may keep its output open."""
 
 LINE_BYTES = 65536
 """Longest line read from a child; the rest of a longer one is a line of its own."""
@@ -40,12 +45,6 @@ BLOB_BYTES = 131072
 
 BLOB_WAIT_S = 30.0
 """How long one frame may wait for a slow reader."""
-
-PROC_SELF = "/proc/self"
-"""Missing where /proc is not mounted."""
-
-SUBREAPER = 36
-"""PR_SET_CHILD_SUBREAPER, linux/prctl.h, since Linux 3.4."""
 
 
 class Refused(Exception):
@@ -65,6 +64,8 @@ class Job:
         self.child: "subprocess.Popen[bytes] | None" = None
         self.folder = ""
         """A temporary folder of its own; it goes with the agent, too."""
+        self.bury: "list[str]" = []
+        """argv that ends what the child started outside of our process tree: a container."""
         self._writer = writer
 
     def state(self, state: "str", text: "str" = "", rc: "int | None" = None) -> "None":
@@ -76,9 +77,18 @@ class Job:
             frame["rc"] = rc
         self._writer.send(frame)
 
-    def sample(self, device: "str", values: "dict[str, object]") -> "None":
-        """Send one answer of the job's probe."""
-        self._writer.send({"k": "s", "p": self.probe, "t": self.ctx.mono(), "d": {device: values}})
+    def sample(
+        self,
+        device: "str",
+        values: "dict[str, object]",
+        rows: "list[dict[str, object]] | None" = None,
+    ) -> "None":
+        """Send one answer of the job's probe; `rows` are about this device."""
+        frame: "dict[str, object]" = {"k": "s", "p": self.probe, "t": self.ctx.mono()}
+        frame["d"] = {device: values}
+        if rows:
+            frame.update(r=rows, on=device)
+        self._writer.send(frame)
 
     def blob(self, name: "str", data: "bytes", note: "str" = "") -> "None":
         """Send a file in chunks, each compressed; waits for the reader, so nothing is dropped."""
@@ -131,20 +141,56 @@ class Job:
         start. The exit status is in `child.returncode` afterwards.
         """
         child = self.spawn(argv, env)
-        assert child.stdout is not None
-        output = child.stdout
         timer = threading.Timer(timeout_s, self._expire)
         timer.daemon = True
         timer.start()
         try:
-            for raw in iter(lambda: output.readline(LINE_BYTES), b""):
+            for raw in self._output(child):
                 yield raw.decode("utf-8", "replace").rstrip("\r\n")
-            child.wait()
         finally:
             timer.cancel()
             kill_tree(child.pid)
-            child.wait()
-            output.close()
+            self._reap(child)
+            if child.returncode != 0:
+                _buried(self.bury, BURY_S)
+
+    def _output(self, child: "subprocess.Popen[bytes]") -> "Iterator[bytes]":
+        """Lines of its output, until the end or LINGER_S after it should have ended.
+
+        Whoever hangs in the driver outlives SIGKILL and keeps the pipe open.
+        """
+        import select
+        import time
+
+        assert child.stdout is not None
+        handle, partial, quiet_since = child.stdout.fileno(), b"", time.monotonic()
+        while True:
+            data = None
+            if select.select([handle], [], [], 0.2)[0]:
+                data = os.read(handle, LINE_BYTES)
+                quiet_since = time.monotonic()
+            over = self.cancelled.is_set() or self.timed_out.is_set() or child.poll() is not None
+            if data == b"" or (over and time.monotonic() - quiet_since > LINGER_S):
+                break
+            lines = (partial + (data or b"")).split(b"\n")
+            partial = lines.pop()
+            if len(partial) > LINE_BYTES:
+                lines, partial = lines + [partial], b""
+            for line in lines:
+                yield line
+        if partial:
+            yield partial
+
+    def _reap(self, child: "subprocess.Popen[bytes]") -> "None":
+        """Take its exit status; one that hangs in the kernel is left."""
+        import subprocess
+
+        try:
+            child.wait(LINGER_S)
+        except subprocess.TimeoutExpired:
+            child.returncode = -9
+        assert child.stdout is not None
+        child.stdout.close()
 
     def cancel(self) -> "None":
         """Stop the job; its thread reports the end."""
@@ -205,6 +251,8 @@ class Jobs:
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)
         kill_tree(os.getpid(), itself=False)
+        if self._job is not None:
+            _buried(self._job.bury, 0.0)
         if self._job is not None and self._job.folder:
             import shutil
 
@@ -232,87 +280,18 @@ class Jobs:
             job.state("failed", describe(error))
 
 
-def become_subreaper() -> "None":
-    """Adopt orphaned descendants; without it (old kernel) only live ancestors lead to them."""
-    try:
-        import ctypes
+def _buried(argv: "list[str]", wait_s: "float") -> "None":
+    """Run a job's `bury`. With no time to wait it outlives us: we are leaving."""
+    import subprocess
 
-        ctypes.CDLL(None).prctl(SUBREAPER, 1, 0, 0, 0)
-    except (ImportError, OSError, AttributeError):
+    if not argv:
+        return
+    nowhere = subprocess.DEVNULL
+    try:
+        child = subprocess.Popen(
+            argv, stdin=nowhere, stdout=nowhere, stderr=nowhere, start_new_session=True
+        )
+        if wait_s:
+            child.wait(wait_s)
+    except (OSError, subprocess.TimeoutExpired):
         pass
-
-
-def descendants(root: "int") -> "list[int]":
-    """Live processes below `root`, children before grandchildren. Zombies are not counted."""
-    below: "dict[int, list[int]]" = {}
-    for name in _listed("/proc"):
-        if name.isdigit():
-            parent = _parent(int(name))
-            if parent is not None:
-                below.setdefault(parent, []).append(int(name))
-    found, queue = [], [root]
-    while queue:
-        children = below.get(queue.pop(0), [])
-        found.extend(children)
-        queue.extend(children)
-    return found
-
-
-def _listed(place: "str") -> "list[str]":
-    """Names there; [] in a container without /proc, where only the child itself can be killed."""
-    try:
-        return os.listdir(place)
-    except OSError:
-        return []
-
-
-def _parent(pid: "int") -> "int | None":
-    """The parent's pid; None for a zombie or a process that has gone."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            state, parent = file.read().rpartition(b")")[2].split()[:2]
-    except (OSError, ValueError):
-        return None
-    return None if state in (b"Z", b"X") else int(parent)
-
-
-def _lives(pid: "int") -> "bool":
-    """Whether it is there to be killed; without /proc a zombie counts too."""
-    if os.path.exists(PROC_SELF):
-        return _parent(pid) is not None
-    try:
-        os.kill(pid, 0)
-    except OSError:
-        return False
-    return True
-
-
-def kill_tree(root: "int", itself: "bool" = True) -> "None":
-    """SIGTERM to a process and all below it, then SIGKILL to what is left after GRACE_S.
-
-    Who was below stays a target when its parent dies first.
-    """
-    pids: "list[int]" = []
-    for number, wait_s in ((signal.SIGTERM, GRACE_S), (signal.SIGKILL, 0.1), (signal.SIGKILL, 0.0)):
-        for top in [root] + pids:
-            pids = pids + [pid for pid in descendants(top) if pid not in pids]
-        if itself and root not in pids:
-            pids.append(root)
-        pids = [pid for pid in pids if _lives(pid)]
-        if not pids:
-            return
-        for pid in pids:
-            try:
-                os.kill(pid, number)
-            except OSError:
-                pass
-        _wait_gone(pids, wait_s)
-
-
-def _wait_gone(pids: "list[int]", limit_s: "float") -> "None":
-    """Until none of them lives, or the time is over."""
-    pause = threading.Event()
-    for _ in range(int(limit_s / 0.02)):
-        if not any(_lives(pid) for pid in pids):
-            return
-        pause.wait(0.02)

@@ -1,19 +1,23 @@
-"""All-reduce through torch, for nodes without nccl-tests. Runs under the site's torch.
+"""One rank of a collective test through torch, for nodes without nccl-tests.
 
-Each rank runs this source under torch.distributed.run; rank 0 prints the table of nccl-tests, so
-that one reader serves both. busbw = algbw * 2(n-1)/n as in nccl-tests' doc/PERFORMANCE.md. Backend
-nccl where every local rank has a GPU, else gloo. Nothing is written to disk.
+Runs under the site's torch, started by torch_launch.py. Rank 0 prints the table of nccl-tests, so
+that one reader serves both, then how long each rank needed ("# rank-time"). Bus bandwidth is algbw
+times the factor of nccl-tests' doc/PERFORMANCE.md. Backend nccl where every local rank has a GPU,
+else gloo. Nothing is written to disk.
 """
 
 import argparse
+import datetime
 import os
-import socket
 import sys
 import time
+import traceback
+
+from probes.node.torch_place import pci_address
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Callable
 
 TEXT_BYTES = 256
 """Room for what a rank says of itself."""
@@ -32,114 +36,235 @@ def say(line: "str") -> "None":
 
 
 def options() -> "argparse.Namespace":
-    """The options of nccl-tests that make sense here."""
+    """The options of nccl-tests that make sense here, and which collective."""
     parser = argparse.ArgumentParser()
     for name in ("-b", "-e", "-f", "-n", "-w"):
         parser.add_argument(name, type=int, required=True)
+    parser.add_argument("--collective", choices=sorted(FACTORS), default="all_reduce")
+    parser.add_argument("--gpu", action="store_true", help="never on the CPU instead")
     return parser.parse_args()
 
 
-def main() -> "None":
-    """One rank. Rank 0 prints."""
-    import torch
-    from torch import distributed
-
-    ask = options()
-    local, local_world = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
-    on_gpu = torch.cuda.is_available() and torch.cuda.device_count() >= local_world
-    backend = "nccl" if on_gpu and distributed.is_nccl_available() else "gloo"
-    device = torch.device("cuda", local) if backend == "nccl" else torch.device("cpu")
-    if backend == "nccl":
-        torch.cuda.set_device(device)
-    else:
-        torch.set_num_threads(1)
-    distributed.init_process_group(backend)
-    try:
-        measure(torch, distributed, device, backend, ask)
-    finally:
-        distributed.destroy_process_group()
+FACTORS: "dict[str, Callable[[int], float]]" = {
+    "all_reduce": lambda n: 2.0 * (n - 1) / n,
+    "all_gather": lambda n: (n - 1.0) / n,
+    "reduce_scatter": lambda n: (n - 1.0) / n,
+    "alltoall": lambda n: (n - 1.0) / n,
+    "sendrecv": lambda n: 1.0,
+}
+"""Bus bandwidth over algorithm bandwidth for n ranks."""
 
 
-def measure(
-    torch: "Any", distributed: "Any", device: "Any", backend: "str", ask: "argparse.Namespace"
-) -> "None":
-    """All sizes from -b to -e; prints header, rows and footer on rank 0."""
-    rank, world = distributed.get_rank(), distributed.get_world_size()
-    introduce(torch, distributed, device, backend)
-    size, busbws, wrong = ask.b, [], 0
-    while size <= ask.e:
-        seconds, bad = one_size(torch, distributed, device, size, ask)
-        algbw = size / seconds / 1e9
-        busbw = algbw * 2 * (world - 1) / world
-        busbws.append(busbw)
-        wrong += bad
-        if rank == 0:
-            row = (size, size // FLOAT_BYTES, "float", "sum", -1, seconds * 1e6, algbw, busbw, bad)
-            say("%12d %13d %9s %7s %7d %8.2f %7.3f %7.3f %6d" % row)
-        size *= max(2, ask.f)
-    if rank == 0:
-        say("# Out of bounds values : %d %s" % (wrong, "FAILED" if wrong else "OK"))
-        say("# Avg bus bandwidth    : %.4f" % (sum(busbws) / max(1, len(busbws))))
+class Rank:
+    """This rank, its device and what it runs."""
 
+    def __init__(self, ask: "argparse.Namespace") -> "None":
+        import torch
+        from torch import distributed
 
-def introduce(torch: "Any", distributed: "Any", device: "Any", backend: "str") -> "None":
-    """The lines before the table: versions and who takes part."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else "cpu"
-    me = "Pid %6d on %s device %2d [0000:00:00] %s" % (
-        os.getpid(), socket.gethostname(), device.index or 0, name,
-    )  # fmt: skip
-    everyone = gathered(torch, distributed, device, me)
-    if distributed.get_rank() == 0:
-        say("# engine torch-%s torch %s" % (backend, torch.__version__))
+        self.torch: "Any" = torch
+        self.dist: "Any" = distributed
+        self.ask = ask
+        local, local_world = int(os.environ["LOCAL_RANK"]), int(os.environ["LOCAL_WORLD_SIZE"])
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        if ask.gpu and count < local_world:
+            raise RuntimeError(
+                "torch %s sees %d of %d GPUs (CUDA %s)"
+                % (torch.__version__, count, local_world, torch.version.cuda or "none: a CPU build")
+            )
+        on_gpu = count >= local_world
+        self.backend = "nccl" if on_gpu and distributed.is_nccl_available() else "gloo"
+        self.local = local
+        self.device = torch.device("cuda", local) if self.backend == "nccl" else torch.device("cpu")
+        if self.backend == "nccl":
+            torch.cuda.set_device(self.device)
+        else:
+            torch.set_num_threads(1)
+        limit = datetime.timedelta(seconds=float(os.environ["LIMIT_S"]))
+        distributed.init_process_group(self.backend, timeout=limit)
+        self.rank, self.world = distributed.get_rank(), distributed.get_world_size()
+
+    def measure(self) -> "None":
+        """All sizes from -b to -e; prints header, rows and footer on rank 0."""
+        self._introduce()
+        factor = FACTORS[self.ask.collective](self.world)
+        size, wrong = self.ask.b, 0
+        busbws: "list[float]" = []
+        times: "list[float]" = []
+        while size <= self.ask.e:
+            times, bad = self._one_size(size)
+            seconds = max(times)
+            algbw = size / seconds / 1e9
+            busbws.append(algbw * factor)
+            wrong += bad
+            row = (size, size // FLOAT_BYTES, "float", "sum", -1, seconds * 1e6, algbw)
+            self._say("%12d %13d %9s %7s %7d %8.2f %7.3f" % row + " %7.3f %6d" % (busbws[-1], bad))
+            size *= max(2, self.ask.f)
+        self._say("# Out of bounds values : %d %s" % (wrong, "FAILED" if wrong else "OK"))
+        self._say("# Avg bus bandwidth    : %.4f" % (sum(busbws) / max(1, len(busbws))))
+        for rank, one in enumerate(times):
+            self._say("# rank-time %d %.3f" % (rank, one * 1e6))
+
+    def _say(self, line: "str") -> "None":
+        if self.rank == 0:
+            say(line)
+
+    def _introduce(self) -> "None":
+        """Who takes part, and versions: those by the first rank of every node."""
+        gpu = self.backend == "nccl"
+        name = self.torch.cuda.get_device_name(self.device) if gpu else "cpu"
+        me = "Pid %6d on %s device %2d [%s] %s" % (
+            os.getpid(), os.environ["NODE_NAME"] or "?", self.local,
+            pci_address(self.local) if gpu else "0000:00:00", name,
+        )  # fmt: skip
+        everyone = self._gathered(me)
+        if self.local == 0:
+            say("# engine torch-%s torch %s" % (self.backend, self.torch.__version__))
         for rank, one in enumerate(everyone):
-            say("#  Rank %2d Group  0 %s" % (rank, one))
-        say(HEADER)
+            self._say("#  Rank %2d Group  0 %s" % (rank, one))
+        self._say(HEADER)
+
+    def _gathered(self, text: "str") -> "list[str]":
+        """Each rank's text, in rank order; as tensors, because all_gather_object needs NumPy."""
+        data = text.encode("utf-8", "replace")[:TEXT_BYTES]
+        padded = data + b"\0" * (TEXT_BYTES - len(data))
+        mine = self.torch.tensor(list(padded), dtype=self.torch.uint8, device=self.device)
+        everyone = [self.torch.zeros_like(mine) for _ in range(self.world)]
+        self.dist.all_gather(everyone, mine)
+        return [bytes(one.tolist()).rstrip(b"\0").decode("utf-8", "replace") for one in everyone]
+
+    def _one_size(self, size: "int") -> "tuple[list[float], int]":
+        """(seconds of one collective by rank, wrong values of all ranks) of one size in bytes."""
+        call, wrong = COLLECTIVES[self.ask.collective](self, max(self.world, size // FLOAT_BYTES))
+        for _ in range(self.ask.w):
+            call()
+        self.dist.barrier()
+        mine = self.torch.tensor([self._timed(call)], dtype=self.torch.float64, device=self.device)
+        times = [self.torch.zeros_like(mine) for _ in range(self.world)]
+        self.dist.all_gather(times, mine)
+        bad = self.torch.tensor([wrong()], dtype=self.torch.int64, device=self.device)
+        self.dist.all_reduce(bad)
+        return [float(one.item()) for one in times], int(bad.item())
+
+    def _timed(self, call: "Callable[[], None]") -> "float":
+        """Seconds per collective: by CUDA events on a GPU, by the clock elsewhere."""
+        if self.backend == "nccl":
+            begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(self.ask.n):
+                call()
+            end.record()
+            end.synchronize()
+            return 1e-3 * float(begin.elapsed_time(end)) / int(self.ask.n)
+        begin_s = time.perf_counter()
+        for _ in range(self.ask.n):
+            call()
+        return (time.perf_counter() - begin_s) / int(self.ask.n)
+
+    def zeros(self, count: "int") -> "Any":
+        """Floats on the device."""
+        return self.torch.zeros(count, dtype=self.torch.float32, device=self.device)
 
 
-def gathered(torch: "Any", distributed: "Any", device: "Any", text: "str") -> "list[str]":
-    """Each rank's text, in rank order; as tensors, because all_gather_object needs NumPy."""
-    data = text.encode("utf-8", "replace")[:TEXT_BYTES]
-    padded = data + b"\0" * (TEXT_BYTES - len(data))
-    mine = torch.tensor(list(padded), dtype=torch.uint8, device=device)
-    everyone = [torch.zeros_like(mine) for _ in range(distributed.get_world_size())]
-    distributed.all_gather(everyone, mine)
-    return [bytes(one.tolist()).rstrip(b"\0").decode("utf-8", "replace") for one in everyone]
+def all_reduce(rank: "Rank", count: "int") -> "tuple[Callable[[], None], Callable[[], int]]":
+    """(the collective on zeros, a check of one on ones: wrong values here)."""
+    data = rank.zeros(count)
 
-
-def one_size(
-    torch: "Any", distributed: "Any", device: "Any", size: "int", ask: "argparse.Namespace"
-) -> "tuple[float, int]":
-    """(seconds per all-reduce on the slowest rank, wrong values) of one size in bytes."""
-    world = distributed.get_world_size()
-    data = torch.ones(max(1, size // FLOAT_BYTES), dtype=torch.float32, device=device)
-    for _ in range(ask.w):
+    def wrong() -> "int":
         data.fill_(1.0)
-        distributed.all_reduce(data)
-    distributed.barrier()
-    data.fill_(0.0)
-    seconds = timed(torch, distributed, device, data, ask.n)
-    slowest = torch.tensor([seconds], dtype=torch.float64, device=device)
-    distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX)
-    data.fill_(1.0)
-    distributed.all_reduce(data)
-    return float(slowest.item()), int((data != float(world)).sum().item())
+        rank.dist.all_reduce(data)
+        return int((data != float(rank.world)).sum().item())
+
+    return lambda: rank.dist.all_reduce(data), wrong
 
 
-def timed(torch: "Any", distributed: "Any", device: "Any", data: "Any", repeats: "int") -> "float":
-    """Seconds per all-reduce: by CUDA events on a GPU, by the clock elsewhere."""
-    if device.type == "cuda":
-        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-        begin.record()
-        for _ in range(repeats):
-            distributed.all_reduce(data)
-        end.record()
-        end.synchronize()
-        return float(begin.elapsed_time(end)) / 1e3 / repeats
-    begin_s = time.perf_counter()
-    for _ in range(repeats):
-        distributed.all_reduce(data)
-    return (time.perf_counter() - begin_s) / repeats
+def all_gather(rank: "Rank", count: "int") -> "tuple[Callable[[], None], Callable[[], int]]":
+    """As all_reduce; `count` is of the result, every rank gives its own number."""
+    part = count // rank.world
+    mine, got = rank.zeros(part).fill_(rank.rank), rank.zeros(part * rank.world)
+    parts = list(got.chunk(rank.world))
+
+    def call() -> "None":
+        if rank.backend == "nccl":  # gloo knows the list form only, which costs a copy on a GPU
+            rank.dist.all_gather_into_tensor(got, mine)
+        else:
+            rank.dist.all_gather(parts, mine)
+
+    def wrong() -> "int":
+        return sum(int((one != float(at)).sum().item()) for at, one in enumerate(parts))
+
+    return call, wrong
+
+
+def reduce_scatter(rank: "Rank", count: "int") -> "tuple[Callable[[], None], Callable[[], int]]":
+    """As all_reduce; `count` is of what each rank gives."""
+    part = count // rank.world
+    mine, sent = rank.zeros(part), rank.zeros(part * rank.world).fill_(1.0)
+    parts = list(sent.chunk(rank.world))
+
+    def call() -> "None":
+        if rank.backend == "nccl":
+            rank.dist.reduce_scatter_tensor(mine, sent)
+        else:
+            rank.dist.reduce_scatter(mine, parts)
+
+    return call, lambda: int((mine != float(rank.world)).sum().item())
+
+
+def alltoall(rank: "Rank", count: "int") -> "tuple[Callable[[], None], Callable[[], int]]":
+    """As all_gather, every rank giving its own number to all."""
+    part = count // rank.world
+    sent, got = rank.zeros(part * rank.world).fill_(rank.rank), rank.zeros(part * rank.world)
+
+    def wrong() -> "int":
+        parts = got.reshape(rank.world, part)
+        return sum(int((parts[at] != float(at)).sum().item()) for at in range(rank.world))
+
+    return lambda: rank.dist.all_to_all_single(got, sent), wrong
+
+
+def sendrecv(rank: "Rank", count: "int") -> "tuple[Callable[[], None], Callable[[], int]]":
+    """Every rank sends to the next one and receives from the one before."""
+    after, before = (rank.rank + 1) % rank.world, (rank.rank - 1) % rank.world
+    sent, got = rank.zeros(count).fill_(rank.rank), rank.zeros(count)
+
+    def call() -> "None":
+        both = [
+            rank.dist.P2POp(rank.dist.isend, sent, after),
+            rank.dist.P2POp(rank.dist.irecv, got, before),
+        ]
+        for one in rank.dist.batch_isend_irecv(both):
+            one.wait()
+
+    return call, lambda: int((got != float(before)).sum().item())
+
+
+COLLECTIVES = {
+    "all_reduce": all_reduce,
+    "all_gather": all_gather,
+    "reduce_scatter": reduce_scatter,
+    "alltoall": alltoall,
+    "sendrecv": sendrecv,
+}
+
+
+def main() -> "int":
+    """One rank. Rank 0 prints; whoever fails says so in one line."""
+    try:
+        rank = Rank(options())
+        rank.measure()
+        rank.dist.destroy_process_group()
+    except Exception as error:
+        traceback.print_exc()
+        lines = str(error).strip().splitlines() or [""]
+        told = (os.environ.get("RANK", "?"), type(error).__name__, lines[0])
+        say("# rank-error %s %s: %s" % told)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    status = main()
+    sys.stdout.flush()
+    # After an error a collective of another thread may never come back.
+    os._exit(status)

@@ -132,6 +132,13 @@ def memory(reader: "Reader") -> "Tuple[Optional[int], Optional[int]]":
     return (None, None) if found is None else (int(found.used), int(found.total))
 
 
+def read_load(reader: "Reader") -> "None":
+    """Power, clocks, reasons and temperature: what tells how hard a GPU works."""
+    _power(reader)
+    _clocks(reader)
+    _temperature(reader)
+
+
 def _power(reader: "Reader") -> "None":
     power_mw = reader.ask("nvmlDeviceGetPowerUsage")
     limit_mw = reader.ask("nvmlDeviceGetEnforcedPowerLimit")

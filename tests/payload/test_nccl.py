@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from inventory.node import Node
-from probes.node.jobs import descendants
+from probes.node.process_tree import descendants
 from tests.payload.rig import AgentProcess, Frame, config, gone, kind, until
 
 STAND_IN = Path(__file__).parent / "all_reduce_perf"
