@@ -74,6 +74,8 @@ class CampaignPlan(Struct, frozen=True, kw_only=True):
     """The first round. Later ones depend on what it finds."""
     batches: int = 0
     """Parts of the first round that run one after the other, because of the cap."""
+    rounds_likely: int = 0
+    """What a round finds decides on the next, so this is a guess for the time that is left."""
     rounds_at_most: int = 0
     at_most_s: float = 0.0
     """Hard limit of the whole campaign."""

@@ -62,7 +62,7 @@ class Campaigner:
 
     @property
     def eta_s(self) -> float | None:
-        """Seconds that are left at most, from how long finished runs took; None before one is."""
+        """Seconds that are left, from how long finished runs took; None before one is."""
         return self.record.eta_s(time.time())
 
     def subscribe(self, tell: Callable[[Campaign], None]) -> Callable[[], None]:

@@ -50,6 +50,8 @@ def orders(
             args["debug"] = gpus.get(node.name, 0) > 0
             if len(nodes) > 1:
                 args |= _meeting(nodes, rank, port)
+                if not any(gpus.values()):
+                    args["gpus"] = 1  # two ranks without GPUs would measure the loopback, too
             elif gpus.get(node.name, 0) > 1:
                 args["ring"] = True
             if group.rail is not None:

@@ -13,6 +13,7 @@ from console.active.launch import launcher
 from console.active.orders import TOGETHER
 from console.active.results import Group, Level
 from console.active.rounds import rounds
+from console.active.schemes import FEW
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
 
@@ -78,7 +79,7 @@ def _planned(
         id=name, asked=asked, willing=tuple(willing), refused=refused,
         disturbs={n: a.disturbs for n, a in answers.items() if n in willing and a.disturbs},
         counted=counted, reserved=tuple(reserved), first=first, batches=len(parts),
-        rounds_at_most=most,
+        rounds_at_most=most, rounds_likely=rounds_likely(asked, len(willing), most),
         at_most_s=min(limit_s, asked.total_s or limit_s),
         notes=tuple(_notes(engine, asked, willing, counted, len(parts))),
     )  # fmt: skip
@@ -150,6 +151,14 @@ def rounds_at_most(asked: Asked, nodes: int, engine: Engine) -> int:
             return math.ceil(math.log2(max(2, nodes))) + 2
     shift = math.ceil(math.log2(max(2, nodes)))
     return {"full": nodes, "shift": shift}.get(asked.scheme, 1) + ROUNDS_AUTO
+
+
+def rounds_likely(asked: Asked, nodes: int, most: int) -> int:
+    """Rounds of a cluster without trouble: suspects cost one or two more."""
+    if asked.level is not Level.PAIRS:
+        return max(1, most - 2) if asked.level in TOGETHER else most
+    few = nodes <= FEW
+    return {"full": nodes - 1, "shift": most - ROUNDS_AUTO}.get(asked.scheme, nodes if few else 2)
 
 
 def _notes(

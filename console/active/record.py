@@ -141,13 +141,13 @@ class Record:
         self.campaign = msgspec.structs.replace(self.campaign, interrupted=True)
 
     def eta_s(self, now: float) -> float | None:
-        """Seconds left at most: parts of this round and rounds still possible, by the mean run."""
+        """Seconds left: parts of this round and the rounds that are likely, by the mean run."""
         took = [r.duration_s for r in self.runs if r.duration_s and r.state is not Progress.RUNNING]
         if not took:
             return None
         mean_s = sum(took) / len(took)
         running = [now - run.started_at for run in self.runs if run.state is Progress.RUNNING]
-        rounds_left = max(0, self._plan.rounds_at_most - self._round)
+        rounds_left = max(0, self._plan.rounds_likely - self._round)
         parts = self.parts_left + rounds_left * max(1, self._plan.batches)
         return max(0.0, parts * mean_s - max(running, default=0.0))
 
