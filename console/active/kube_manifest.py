@@ -62,19 +62,19 @@ def _gpus(node: Node, gpus: Mapping[str, int]) -> int:
 
 
 def _torch(nodes: Sequence[Node], rank: int, asked: Asked, each: int, port: int) -> list[str]:
-    """What the agent of the node would run."""
-    from probes.node import nccl
+    """What the node's agent would start."""
+    from probes.node import nccl_command
 
     args: dict[str, object] = {"torch_python": nodes[rank].torch_python, "gpus": each}
-    if nodes[rank].test_command:
-        args["command"] = list(nodes[rank].test_command)
     if len(nodes) > 1:
-        args |= {"nnodes": len(nodes), "node_rank": rank, "master_port": port}
-        args["master_addr"] = nodes[0].target
+        args |= {"nnodes": len(nodes), "node_rank": rank, "master_port": port, "join_s": PULL_S}
+        args |= {"master_addr": nodes[0].target, "peers": [node.name for node in nodes]}
     for key, value in (("min_bytes", asked.min_bytes), ("max_bytes", asked.max_bytes)):
         if value is not None:
             args[key] = value
-    return nccl.command(args, each)[0]
+    unused: Any = None
+    made = nccl_command.plan(args, each).run(unused, asked.run_s + PULL_S)
+    return [*nodes[rank].test_command, *made.argv]
 
 
 def _job(

@@ -7,6 +7,7 @@ at the first node's address. nccl-tests on several nodes needs MPI: that takes s
 from __future__ import annotations
 
 import random
+import secrets
 from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
@@ -42,6 +43,7 @@ def orders(
 ) -> dict[str, Order]:
     """Node -> its order. `nodes` are those of the group in its order, `gpus` how many each has."""
     what = "gpu_test" if asked.level is Level.GPU else "nccl"
+    token = secrets.token_hex(8)
     found: dict[str, Order] = {}
     for rank, node in enumerate(nodes):
         args: Order = {"force": asked.force, "timeout_s": asked.run_s, **_program(node, asked)}
@@ -49,7 +51,7 @@ def orders(
             args |= _sizes(asked)
             args["debug"] = gpus.get(node.name, 0) > 0
             if len(nodes) > 1:
-                args |= _meeting(nodes, rank, port)
+                args |= _meeting(nodes, rank, port, token)
                 if not any(gpus.values()):
                     args["gpus"] = 1  # two ranks without GPUs would measure the loopback, too
             elif gpus.get(node.name, 0) > 1:
@@ -80,8 +82,11 @@ def _sizes(asked: Asked) -> Order:
     return {name: value for name, value in sizes.items() if value is not None}
 
 
-def _meeting(nodes: Sequence[Node], rank: int, port: int) -> Order:
+def _meeting(nodes: Sequence[Node], rank: int, port: int, token: str) -> Order:
+    """`token` keeps a stranger from joining, and a late rank from the wrong run."""
     return {
+        "token": token,
+        "peers": [node.name for node in nodes],
         "nnodes": len(nodes),
         "node_rank": rank,
         "master_addr": nodes[0].target,

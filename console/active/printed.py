@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from console.active.results import Group
 from probes.event import Sample, Scalar
-from probes.node.nccl_table import Row, Table
+from probes.node.nccl_table import Table
 from probes.sanitise import clean
 
 LINE_CHARS = 4096
@@ -65,7 +66,7 @@ class Printed:
         error = self.trouble(rc)
         values: dict[str, Scalar] = {
             "id": name, "ok": not error, "engine": self.engine, "version": table.version, "rc": rc,
-            "nodes": len(group.nodes),
+            "nnodes": len(group.nodes),
         }  # fmt: skip
         if error:
             values["error"] = error
@@ -92,5 +93,5 @@ def _bandwidths(table: Table) -> dict[str, Scalar]:
     return found
 
 
-def _scalars(row: Row) -> dict[str, Scalar]:
+def _scalars(row: Mapping[str, object]) -> dict[str, Scalar]:
     return {k: v for k, v in row.items() if isinstance(v, int | float | str | bool)}
