@@ -68,7 +68,8 @@ class Json:
     def _close(self, text: "str", end: "int") -> "bool":
         """Whether all up to here is dealt with."""
         if self.depth == _RANK_DEPTH:
-            self._rank(_decoded(text[self.begin[_RANK_DEPTH] : end]))
+            if self.comm is not None and self.reader.room():  # else not worth decoding
+                self._rank(self.comm, _decoded(text[self.begin[_RANK_DEPTH] : end]))
         elif self.depth == _COMM and self.head:
             self._alone(text[self.begin[_COMM] : end])
         return self.depth in self.begin
@@ -91,9 +92,9 @@ class Json:
             self.comm.lost = number_of(fields.get("missing_ranks_count")) or 0
             self.reader.comms.append(self.comm)
 
-    def _rank(self, told: "dict[str, Any]") -> "None":
-        comm, status = self.comm, told.get("status")
-        if comm is None or "rank" not in told or not self.reader.room():
+    def _rank(self, comm: "Comm", told: "dict[str, Any]") -> "None":
+        status = told.get("status")
+        if "rank" not in told:
             return
         status = status if isinstance(status, dict) else {}
         number, host = whole(told.get("rank")), host_of(told.get("host"))
