@@ -112,6 +112,8 @@ def _prepare(db: sqlite3.Connection, path: Path, most_bytes: int) -> None:
     db.execute(f"PRAGMA cache_size=-{CACHE_KIB}")
     version = db.execute("PRAGMA user_version").fetchone()[0]
     check_version(version, path)
+    if version == 0 and _tables(db):
+        raise Damaged(f"the memory {path} is some other database")
     wanted = "truncate" if on_network(path) else "wal"
     if db.execute("PRAGMA journal_mode").fetchone()[0] != wanted:
         db.execute(f"PRAGMA journal_mode={wanted}")
@@ -133,13 +135,15 @@ def check_version(version: int, path: Path) -> None:
         )
 
 
+def _tables(db: sqlite3.Connection) -> int:
+    return int(db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0])
+
+
 def _migrate(db: sqlite3.Connection, path: Path) -> None:
     """Each step in the same transaction: another process sees the old schema or the new one."""
     with transaction(db):
         version = db.execute("PRAGMA user_version").fetchone()[0]  # another may have been faster
         check_version(version, path)
-        if version == 0 and db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
-            raise Damaged(f"the memory {path} is some other database")
         for statements in MIGRATIONS[version:]:
             for statement in statements:
                 db.execute(statement)
@@ -186,8 +190,7 @@ def _broken(path: Path) -> bool:
         db = sqlite3.connect(path, timeout=BUSY_MS / 1000, isolation_level=None)
         try:
             version = db.execute("PRAGMA user_version").fetchone()[0]
-            tables = db.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-            if version == 0 and tables:
+            if version == 0 and _tables(db):
                 return True
             return bool(db.execute("PRAGMA quick_check(1)").fetchone()[0] != "ok")
         finally:

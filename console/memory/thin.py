@@ -89,7 +89,7 @@ def _thin(db: sqlite3.Connection, fine: Level, coarse: Level, now: float) -> boo
         row = db.execute(f"SELECT min(at) FROM {fine.name}").fetchone()
         if row[0] is None:
             return False
-        begin, after = row[0] // coarse.step_s * coarse.step_s, None
+        begin = row[0] // coarse.step_s * coarse.step_s
     if begin + coarse.step_s + LATE_S > now:
         return False
     rows = _rows(db, fine, coarse, begin, after or 0)
