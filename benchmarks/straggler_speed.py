@@ -37,12 +37,18 @@ def node(number: int, rng: random.Random) -> NodeFacts:
             "index": index, "util_percent": 98, "temp_c": 93 if slow else round(rng.gauss(60, 2)),
             "power_w": round(rng.gauss(420 if slow else 660, 6), 1), "power_limit_w": 700.0,
             "sm_clock_mhz": round(rng.gauss(1230 if slow else 1755, 15)),
-            "sm_clock_max_mhz": 1980, "reasons": 0x48 if slow else 0x4,
+            "sm_clock_max_mhz": 1980, "mem_clock_mhz": 2619, "mem_clock_max_mhz": 2619,
+            "reasons": 0x48 if slow else 0x4,
         }  # fmt: skip
         inventory: dict[str, Scalar] = {
             "pci_device_id": "2330", "pci_subsystem_id": "16c110de", "mig_mode": False,
         }  # fmt: skip
+        gpm: dict[str, Scalar] = {
+            "tensor_percent": 45.0, "sm_util_percent": 90.0, "dram_percent": 40.0,
+            "nvlink_rx_bytes_per_s": 2e10, "nvlink_tx_bytes_per_s": 2e10,
+        }  # fmt: skip
         facts.apply(Sample(node=name, probe="gpu", device=device, at=NOW, values=values))
+        facts.apply(Sample(node=name, probe="gpm", device=device, at=NOW, values=gpm))
         facts.apply(Sample(node=name, probe="inventory", device=device, at=NOW, values=inventory))
         for probe in ("ecc", "pcie", "nvlink", "infiniband"):
             facts.apply(Sample(node=name, probe=probe, device=device, at=NOW, values={}))

@@ -179,7 +179,7 @@ class Fleet:
             if now - self._slow_at < STRAGGLERS_EVERY_S:
                 return
             self._slow_at, self._found, self._of_jobs = now, [], []
-            self._comparison = Comparison(self.rules, now, self.own, self._streaks.held)
+            self._comparison = Comparison(self.rules, now, self.own, self._streaks.watched)
             nodes = tuple(self.nodes.values())
             of_jobs = self.jobs.in_steps(nodes, self.rules, now)
             self._steps = chain(self._comparison.steps(nodes), of_jobs)
@@ -195,7 +195,7 @@ class Fleet:
 
     def _settle(self, comparison: Comparison, now: float) -> None:
         """A comparison is complete: what stands after it."""
-        boots = {name: self.nodes[name].boot_id for name, _ in self._streaks.held}
+        boots = {name: self.nodes[name].boot_id for name, _ in self._streaks.watched}
         found: dict[str, list[Finding]] = {}
         slow = self._streaks.settle(self._found, comparison.compared, now, boots)
         for finding in (*slow, *self._of_jobs):

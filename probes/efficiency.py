@@ -62,7 +62,7 @@ class Efficiency(Struct, frozen=True, kw_only=True):
 
 def efficiency(facts: NodeFacts, rules: Rules) -> Efficiency:
     """Estimates for every GPU with fresh answers."""
-    gpus = sorted(loaded.read(facts, rules), key=lambda gpu: gpu.device)
+    gpus = loaded.read(facts, rules)
     uses = tuple(_use(gpu, rules) for gpu in gpus)
     idle: dict[str, list[Use]] = {}
     least = rules.limit("straggler.idle_burn_s").value

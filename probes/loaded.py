@@ -41,6 +41,9 @@ WATTS_APART = 5.0
 """Power limits closer than this are the same: the power sensor's step (our estimate)."""
 
 Key: TypeAlias = tuple[Scalar | None, ...]
+MIG = 3
+"""Where the MIG mode stands in a product's key."""
+_NUMBERS = (int, float)
 COMMON = 7
 """Parts of a key that do not depend on the job."""
 NS = 1e9
@@ -94,41 +97,72 @@ class Gpu(NamedTuple):
         return self.facts.node.name
 
 
+class _Conditions(NamedTuple):
+    """What does not change from second to second."""
+
+    products: dict[str, Key]
+    """GPU -> role, product, board, modes, driver branch."""
+    works: dict[str, Work]
+    """GPU -> its work; "" -> that of the others."""
+
+
 def read(facts: NodeFacts, rules: Rules) -> Iterator[Gpu]:
-    """The node's GPUs with fresh answers; none for a node that does not answer."""
+    """The node's GPUs with fresh answers, by device; none for a node that does not answer."""
     if facts.state not in ANSWERING:
         return
-    samples = [(d, s) for (probe, d), s in facts.latest.items() if probe == "gpu" and d]
-    if not samples:
+    if not facts.latest:
         return
     oldest = max(s.at for s in facts.latest.values()) - rules.limit("straggler.fresh_s").value
-    works = _works(facts)
-    rest = works.get("", UNKNOWN_WORK)
-    branch = _text(facts, "", "driver_version").partition(".")[0]
+    conditions = facts.kept("loaded", _READ, _conditions)
+    rest = conditions.works.get("", UNKNOWN_WORK)
     least = rules.limit("straggler.min_util_percent").value
     share = rules.limit("thermal.hw_share_warn").value
-    for device, sample in samples:
-        if sample.at >= oldest:
-            yield _gpu(facts, device, sample, branch, works.get(device, rest), least, share)
+    for device, sample in facts.devices("gpu"):
+        if device and sample.at >= oldest:
+            work = conditions.works.get(device, rest)
+            yield _gpu(facts, device, sample, _of(conditions, facts, device), work, least, share)
+
+
+_READ = ("", "inventory", "ecc", "processes", "allocation ")
+"""What `_conditions` depends on."""
+
+
+def _of(conditions: _Conditions, facts: NodeFacts, device: str) -> Key:
+    """Also of a GPU that came after the conditions were read."""
+    found = conditions.products.get(device)
+    if found is None:
+        branch = _text(facts, "", "driver_version").partition(".")[0]
+        found = conditions.products[device] = _product(facts, device, branch)
+    return found
+
+
+def _conditions(facts: NodeFacts) -> _Conditions:
+    return _Conditions({}, _works(facts))
+
+
+def _product(facts: NodeFacts, device: str, branch: str) -> Key:
+    return (
+        facts.node.role,
+        _text(facts, device, "pci_device_id") or _text(facts, device, "name"),
+        _text(facts, device, "pci_subsystem_id"),
+        facts.value("inventory", device, "mig_mode"),
+        facts.value("ecc", device, "ecc_mode"),
+        branch,
+    )
 
 
 def _gpu(
-    facts: NodeFacts, device: str, sample: Sample, branch: str, work: Work,
-    least: float, share: float,
+    facts: NodeFacts, device: str, sample: Sample, product: Key, work: Work, least: float,
+    share: float,
 ) -> Gpu:  # fmt: skip
     values = sample.values
-    mig = facts.value("inventory", device, "mig_mode")
-    ecc = facts.value("ecc", device, "ecc_mode")
-    name = _text(facts, device, "pci_device_id") or _text(facts, device, "name")
-    board = _text(facts, device, "pci_subsystem_id")
-    product: Key = (facts.node.role, name, board, mig, ecc, branch)
     util, limit = number(values, "util_percent"), number(values, "power_limit_w")
     step = None if limit is None else round(limit / WATTS_APART)
     raw = values.get("reasons")
     reasons = raw if isinstance(raw, int) and not isinstance(raw, bool) else None
     clock = number(values, "sm_clock_mhz")
     alike = (facts.node.name, device) if work.name is None else (work.name,)
-    busy = util is not None and util >= least and mig is not True
+    busy = util is not None and util >= least and product[MIG] is not True
     return Gpu(
         facts=facts, device=device, key=(*product, step, *alike), product=product, job=work.job,
         loaded=busy and clock is not None and not (reasons or 0) & IDLE_BIT,
@@ -143,9 +177,9 @@ def _gpu(
 def number(values: dict[str, Scalar], name: str) -> float | None:
     """A finite, non-negative reading."""
     value = values.get(name)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if type(value) not in _NUMBERS:
         return None
-    return value if 0 <= value < MOST else None
+    return value if 0 <= value < MOST else None  # type: ignore[operator, return-value]
 
 
 def _text(facts: NodeFacts, device: str, name: str) -> str:

@@ -1,7 +1,8 @@
 """When a comparison becomes a finding: often enough, long enough, and what ends it. Pure.
 
-A load changes within seconds, so one look proves little: what is seen in a number of passes in a
-row and for a minute appears; what was clean in as many passes, with limits half as wide, is over.
+A load changes within seconds, so one look proves little. What three passes in a row find and no
+pass within a minute calls clean appears; what three passes in a row call clean is over. Clean means
+within half the limits: a reading between is neither, so that noise does not begin it anew.
 Hardware evidence needs no waiting. A drain is proposed where hardware evidence lasts, or where two
 of three comparisons called it very slow twice, ten minutes apart.
 """
@@ -63,12 +64,13 @@ def one_look(slow: Slow) -> Finding:
 class _Streak:
     """One rule of one node or device."""
 
-    __slots__ = ("clean", "crit_at", "held", "passes", "seen_at", "since", "slow", "twice")
+    __slots__ = ("clean", "crit_at", "held", "passes", "row", "seen_at", "since", "slow", "steady",
+                 "twice")  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.since = self.seen_at = now
-        self.passes = self.clean = 0
-        self.held = self.twice = False
+        self.passes = self.clean = self.row = 0
+        self.held = self.twice = self.steady = False
         self.crit_at: float | None = None
         self.slow: Slow | None = None
 
@@ -88,10 +90,9 @@ class Streaks:
         self._streaks: dict[Key, _Streak] = {}
 
     @property
-    def held(self) -> frozenset[tuple[str, str]]:
-        """(node, device) whose limits are to be eased, so that a reading near them does not
-        make the finding come and go."""
-        return frozenset(key[:2] for key, streak in self._streaks.items() if streak.held)
+    def watched(self) -> frozenset[tuple[str, str]]:
+        """(node, device) of which the next pass has to say whether they are near the limits."""
+        return frozenset(key[:2] for key in self._streaks)
 
     def settle(
         self, found: Iterable[Slow], compared: Collection[tuple[str, str]], now: float,
@@ -107,8 +108,8 @@ class Streaks:
         told = [slow.finding for slow in slows if not _waits(slow)]
         seen = {key: slow for one in slows if _waits(one) for key, slow in _as(one)}
         for key, slow in seen.items():
-            self._streaks.setdefault(key, _Streak(now))
-            self._seen(self._streaks[key], slow, now)
+            if key in self._streaks or slow.votes is None or not slow.votes.near:
+                self._seen(self._streaks.setdefault(key, _Streak(now)), slow, now)
         for key in self._streaks.keys() - seen.keys():
             self._missed(key, compared, now, boots)
         standing = {k: s for k, s in self._streaks.items() if s.held}
@@ -119,13 +120,23 @@ class Streaks:
         return told
 
     def _seen(self, streak: _Streak, slow: Slow, now: float) -> None:
+        near = slow.votes is not None and slow.votes.near
+        streak.clean, streak.seen_at = 0, now
+        streak.row = 0 if near else streak.row + 1
+        streak.steady = streak.steady or streak.row >= self._passes
+        if near and streak.slow is not None:
+            self._enter(streak, now)
+            return
         streak.passes += 1
-        streak.clean, streak.seen_at, streak.slow = 0, now, slow
-        long = streak.passes >= self._passes and now - streak.since >= self._enter_s
-        streak.held = streak.held or long or _hard(slow)
+        streak.slow = slow
+        streak.held = streak.held or _hard(slow)
+        self._enter(streak, now)
         if slow.votes is not None and slow.votes.proven and slow.votes.level is Level.CRIT:
             streak.twice |= streak.crit_at is not None and now - streak.crit_at >= self._apart_s
             streak.crit_at = now if streak.crit_at is None else streak.crit_at
+
+    def _enter(self, streak: _Streak, now: float) -> None:
+        streak.held = streak.held or (streak.steady and now - streak.since >= self._enter_s)
 
     def _missed(
         self, key: Key, compared: Collection[tuple[str, str]], now: float, boots: Mapping[str, str]
@@ -156,7 +167,7 @@ class Streaks:
             return finding
         if streak.twice:
             return _drains(finding, Severity.CRITICAL)
-        lasting = now - streak.since >= self._enter_s and streak.passes >= self._passes
+        lasting = streak.steady and now - streak.since >= self._enter_s
         hard = _hard(slow) and slow.votes.level is Level.CRIT
         return _drains(finding, finding.severity) if hard and lasting else finding
 

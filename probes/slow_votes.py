@@ -33,6 +33,8 @@ class Votes(Struct, frozen=True, kw_only=True):
     own: Baseline | None = None
     unit: str = "GPUs"
     """Of the group's members."""
+    near: bool = False
+    """Only within half the limits: neither slow nor clean."""
     early: bool = False
     """Not for long enough yet."""
 

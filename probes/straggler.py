@@ -10,7 +10,10 @@ What time has to say to it is in slow_time.py.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+from msgspec import structs
 
 from probes import loaded, slow_judge, slow_power, slow_words, waiting
 from probes.event import Action, Finding, Severity
@@ -47,14 +50,15 @@ class Comparison:
         """Nothing read yet. `held`: see slow_time.Streaks."""
         self.rules, self.now, self.limits = rules, now, Limits.of(rules)
         self.own, self.held = own, held
-        self.case = Case(rules, self.limits, own, held, frozenset())
+        self.case = Case(rules, self.limits, own, frozenset(), frozenset())
         self.compared: set[tuple[str, str]] = set()
         """(node, device) under load, and (node, "") of theirs: what could be judged."""
         self.nodes: dict[str, list[Gpu]] = {}
         self.local: dict[tuple[str, Key], Group] = {}
         self.wide: dict[Key, Group] = {}
         self._below: dict[Key, dict[str, bool]] = defaultdict(dict)
-        self._easy = (1 + self.limits.warn.ratio) / 2 if held else self.limits.warn.ratio
+        self._strict = self.case
+        self._watched = {node for node, _ in held}
 
     def steps(self, all_facts: Iterable[NodeFacts]) -> Iterator[Slow | None]:
         """None after each piece of work of about one node, what was found at the end."""
@@ -65,7 +69,7 @@ class Comparison:
         local: dict[tuple[str, Key], list[Gpu]] = defaultdict(list)
         wide: dict[Key, list[Gpu]] = defaultdict(list)
         for facts in all_facts:
-            gpus = sorted(loaded.read(facts, self.rules), key=lambda gpu: gpu.device)
+            gpus = list(loaded.read(facts, self.rules))
             self.nodes[facts.node.name] = gpus
             for gpu in gpus:
                 if gpu.loaded:
@@ -82,8 +86,23 @@ class Comparison:
         for key, gpus in wide.items():
             if gpus[0].node != gpus[-1].node:
                 self.wide[key] = Group(gpus, f"of job {gpus[0].job}")
-        self.case = self.case._replace(common=_common(self._below, self.limits.weak))
+        self._strict = self._strict._replace(common=_common(self._below, self.limits.weak))
+        self.case = self._strict._replace(held=self.held)
         yield None
+
+    def _easy(self, node: str) -> float:
+        """Readings of a group that are as near as this cannot stand out."""
+        gates = self.limits.warn
+        return (gates.eased() if node in self._watched else gates).ratio
+
+    def _unless_near(
+        self, vote: Callable[[Case], Votes | None], node: str, device: str
+    ) -> Votes | None:
+        """What is watched is judged with eased limits, and by the full ones where these agree."""
+        votes = vote(self.case)
+        if votes is None or (node, device) not in self.held:
+            return votes
+        return vote(self._strict) or structs.replace(votes, near=True)
 
     def _count(self, gpus: list[Gpu]) -> None:
         """Whether most loaded GPUs of the node are below the catalogue and nothing explains it."""
@@ -125,14 +144,15 @@ class Comparison:
         """The GPUs of one node and job; those of a slow node only against each other."""
         enough = local.n >= self.limits.weak
         for metric in ACCUSING:
-            even = enough and local.alike(metric.read, self._easy)
+            even = enough and local.alike(metric.read, self._easy(local.gpus[0].node))
             for gpu in local.gpus:
                 group = local if enough else self._wide(gpu)
                 if whole and group is not local:
                     continue
                 if even and self._near_top(gpu, metric):
                     continue
-                votes = slow_judge.of_gpu(self.case, gpu, metric, group)
+                vote = partial(slow_judge.of_gpu, gpu=gpu, metric=metric, group=group)
+                votes = self._unless_near(vote, gpu.node, gpu.device)
                 if votes is not None:
                     yield self._gpu(gpu, metric, group, votes)
 
@@ -187,10 +207,11 @@ class Comparison:
             return
         first = group.gpus[0]
         for metric in ACCUSING:
-            even = peers is None or peers.alike(metric.read, self._easy)
+            even = peers is None or peers.alike(metric.read, self._easy(first.node))
             if even and not slow_judge.absolutely(self.case, first, metric):
                 continue
-            votes = slow_judge.of_node(self.case, group, peers, metric)
+            vote = partial(slow_judge.of_node, group=group, peers=peers, metric=metric)
+            votes = self._unless_near(vote, first.node, "")
             here = group.of(metric.read)
             if votes is None or here is None:
                 continue
