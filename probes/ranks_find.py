@@ -227,6 +227,8 @@ def _late(scene: Scene, facts: Mapping[str, NodeFacts], polls: Polls) -> Iterato
             counts(verdict), *filter(None, (_state(scene, facts[name], r) for r in here)),
             *_waiting(spinning), *_not_these(scene, list(by_node)),
         ]  # fmt: skip
+        if verdict.view.basis != "all":
+            evidence.append("NCCL before 2.28.7 tells counts only in looks where ranks differ")
         if not waits:
             evidence.append("the GPUs do not wait: it may cost the job nothing")
         yield LATE_RANK.finding(

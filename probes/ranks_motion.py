@@ -23,7 +23,7 @@ SKEW_S = 0.02
 """Two ranks' counts are at least so far apart in time: processes are asked one after the other."""
 APART_S = 8.0
 """Looks nearer than that are one: the same short wait would be counted twice."""
-LOOKS = 12
+LOOKS = 16
 WITHIN_S = 300.0
 OFTEN = 0.7
 """Share of the looks in which a late rank is behind."""
@@ -164,8 +164,8 @@ def _moving(job: str, living: Sequence[History], limits: Limits) -> Verdict:
         moving = any(_moved(h) for h in living)
         motion = Motion.MOVES if moving else Motion.UNKNOWN
         return Verdict(job=job, motion=motion, view=living[0].last)
-    late = [one for one in found if one.motion is Motion.LATE]
-    return min(late or found, key=lambda one: one.chance)
+    surest = [Motion.LATE, Motion.MOVES, Motion.UNKNOWN]
+    return min(found, key=lambda one: (surest.index(one.motion), one.chance))
 
 
 def _moved(history: History) -> bool:
