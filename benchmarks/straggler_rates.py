@@ -44,20 +44,33 @@ def group(rng: random.Random, n: int, sigma: float, slow: float = 0.0, bad: int 
     return [rng.gauss(1, sigma) * (1 - slow if index < bad else 1) for index in range(n)]
 
 
-def flagged(values: list[float], limits: Limits, *, plain: bool = False) -> list[bool]:
+def flagged(
+    values: list[float], limits: Limits, *, plain: bool = False, floor: float = FLOOR
+) -> list[bool]:
     """Which members are at least a warning; `plain`: by z and r, without the ratio to P75."""
     usual = spread(values)
     assert usual is not None
     if plain:
         far = limits.warn
-        return [below(v, usual, FLOOR, 0) > far.z and v < far.ratio * usual.median for v in values]
-    return [level(v, usual, limits.warn, limits.crit, FLOOR, 0) > Level.FINE for v in values]
+        return [below(v, usual, floor, 0) > far.z and v < far.ratio * usual.median for v in values]
+    return [level(v, usual, limits.warn, limits.crit, floor, 0) > Level.FINE for v in values]
 
 
-def alarms(limits: Limits, groups: int, n: int, sigma: float, seed: int, *, plain: bool) -> float:
+def alarms(
+    limits: Limits,
+    groups: int,
+    n: int,
+    sigma: float,
+    seed: int,
+    *,
+    plain: bool,
+    floor: float = FLOOR,
+) -> float:
     """Share of healthy groups in which anybody is flagged."""
     rng = random.Random(seed)
-    hits = (any(flagged(group(rng, n, sigma), limits, plain=plain)) for _ in range(groups))
+    hits = (
+        any(flagged(group(rng, n, sigma), limits, plain=plain, floor=floor)) for _ in range(groups)
+    )
     return sum(hits) / groups
 
 

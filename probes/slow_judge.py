@@ -81,7 +81,9 @@ def absolutely(case: Case, gpu: Gpu, metric: Metric) -> Level | None:
     if gpu.hard:
         return grade
     unknown = gpu.power_w is None or gpu.limit_w is None
-    by_cap = capped(case, gpu) or (unknown and bool(gpu.reasons & loaded.POWER_CAP_BIT))
+    by_cap = metric.by_power and (
+        capped(case, gpu) or (unknown and bool(gpu.reasons & loaded.POWER_CAP_BIT))
+    )
     shared = (gpu.node, gpu.key[: loaded.COMMON]) in case.common
     return None if by_cap or shared or gpu.reasons & loaded.SETTING_BITS else grade
 
@@ -100,8 +102,9 @@ def _spatially(case: Case, gpu: Gpu, metric: Metric, group: Group | None) -> Lev
     if group is None or usual is None or value is None or usual.n < case.limits.weak:
         return None
     found = _level(case, gpu.node, gpu.device, value, usual, metric)
-    if not found or _excused(case, gpu.power_w, gpu.util_percent, gpu.reasons, group):
-        return None if found else found
+    watts = gpu.power_w if metric.by_power else 0.0
+    if found and _excused(case, watts, gpu.util_percent, gpu.reasons, group):
+        return None
     return found
 
 
@@ -140,7 +143,8 @@ def _temporally(case: Case, gpu: Gpu, metric: Metric) -> tuple[Level | None, Bas
     if value >= case.ratio(gpu.node, gpu.device, case.limits.own_ratio) * own.median:
         return Level.FINE, own
     set_so = gpu.reasons is None or bool(gpu.reasons & loaded.SETTING_BITS)
-    if not gpu.hard and (capped(case, gpu) or set_so or _harder_than_usual(case, gpu)):
+    works = metric.by_power and (capped(case, gpu) or _harder_than_usual(case, gpu))
+    if not gpu.hard and (works or set_so):
         return None, own
     return Level.WARN, own
 
@@ -206,7 +210,11 @@ def _node_spatially(case: Case, group: Group, peers: Group | None, metric: Metri
     heat = all((gpu.reasons or 0) & _HEAT for gpu in group.gpus)
     bits = reasons if heat else reasons & ~_HEAT
     excused = found and _excused(
-        case, watts.median if watts else None, percent.median if percent else None, bits, peers
+        case,
+        0.0 if not metric.by_power else watts.median if watts else None,
+        percent.median if percent else None,
+        bits,
+        peers,
     )
     return None if excused else found
 

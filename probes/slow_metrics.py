@@ -38,6 +38,8 @@ class Metric(Struct, frozen=True, kw_only=True):
     """What the card itself says is possible."""
     higher: bool = True
     """Higher is better."""
+    by_power: bool = False
+    """The power limit lowers it, so a card at its limit may have it low without a fault."""
     floor: float
     """Smallest scale as a share of the median."""
     quantum: float
@@ -107,7 +109,7 @@ _UNDER_LOAD = "utilisation from straggler.min_util_percent and near that of its 
 METRICS: tuple[Metric, ...] = (
     Metric(
         name="sm_clock_mhz", words="SM clock", unit="MHz", part="accuses",
-        read=lambda gpu: gpu.clock_mhz, top=lambda gpu: gpu.clock_max_mhz,
+        read=lambda gpu: gpu.clock_mhz, top=lambda gpu: gpu.clock_max_mhz, by_power=True,
         floor=0.02, quantum=15.0, needs=f"{_UNDER_LOAD}; no more power than its peers",
         chain="every kernel takes longer, and the whole job waits for this rank",
     ),
