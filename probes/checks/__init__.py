@@ -14,6 +14,7 @@ from probes.checks import (
     efa,
     fabric,
     gpu,
+    gpu_test,
     host,
     host_log,
     infiniband,
@@ -62,7 +63,7 @@ DOMAINS = (
     node, tasks, timesync, gpu, memory, rows, xid, kernel, kernel_pcie, kernel_net, thermal,
     services, fabric, c2c, nvlink, nvlink_errors, pcie, pcie_path, infiniband, efa, roce, affinity,
     congestion, storage, disks, host, capacity, host_log, kernel_processes, kernel_storage, modules,
-    containers, site, drift, setup, processes, nccl,
+    containers, site, drift, setup, processes, nccl, gpu_test,
 )  # fmt: skip
 CHECKS: tuple[Check, ...] = tuple(domain.check for domain in DOMAINS)
 COMPARED = (straggler, ranks_rules)

@@ -31,13 +31,26 @@ EXTRA = {
     "infiniband": ("link_downed", "symbol_error", "roce_slow_restart", "pci"),
     "ethtool": ("tx_prio3_pause_duration", "rx_discards_phy", "link_down_events_phy"),
     "hello": ("wall_skew_s", "boot_id", "missing.kernel_log"),
-    "nccl": ("wrong", "busbw_max_gb_s", "ranks", "rc", "ok", "error", "engine"),
+    "nccl": ("wrong", "busbw_max_gb_s", "ranks", "rc", "ok", "error", "engine", "nnodes", "text"),
+    "gpu_test": (
+        "engine",
+        "error",
+        "gemm_bf16_tflops",
+        "hbm_copy_gb_s",
+        "h2d_gb_s",
+        "p2p_gb_s",
+        "reasons",
+        "sm_clock_mhz",
+        "pcie_gen",
+        "pcie_width",
+        "name",
+    ),
     "kernel_log": ("mono", "text", "prio"),
     "processes": ("gpu", "pid", "job", "rank", "alive"),
     "inventory": ("pci", "in_nvml", "config_ok"),
 }
 NAMES = {name: sorted({*probe.metrics, *EXTRA.get(name, ())}) for name, probe in PROBES.items()}
-NAMES |= {name: sorted(EXTRA[name]) for name in ("hello", "nccl")}
+NAMES |= {name: sorted(EXTRA[name]) for name in ("hello", "nccl", "gpu_test")}
 OTHERS = fleet(4)[1:]
 DEVICES = ("", SLOTS[0], SLOTS[1], IB[0], "summary", "index:3", "x" * 300)
 LINES = (

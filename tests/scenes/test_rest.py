@@ -17,7 +17,10 @@ ELSEWHERE = {
     "a hung call, which a scene would have to wait for (tests/judging, tests/payload)": (
         "driver.hung", "node.probe_hung", "nvme.hung", "nvlink.unreadable",
     ),
-    "the active test (tests/payload, tests/e2e)": ("nccl.wrong", "nccl.busbw"),
+    "the active tests (tests/payload, tests/e2e, tests/judging/test_active_figures.py)": (
+        "nccl.wrong", "nccl.busbw", "nccl.nvls", "gpu_test.gemm", "gpu_test.memory",
+        "gpu_test.host_copy", "gpu_test.peer_copy", "gpu_test.failed",
+    ),
     "peers under load at the same time (tests/judging/test_straggler.py)": (
         "straggler.gpu", "straggler.node", "straggler.suspect", "straggler.power_limit",
         "straggler.job_waits",
