@@ -150,7 +150,7 @@ class Campaigner:
         while True:
             await self.engine.read_schedulers()
             ending = [n for n in names if safety.ending(self.engine.fleet.nodes[n].allocation)]
-            if not ending or time.monotonic() > until:
+            if not ending or self.plan.asked.launch == "ssh" or time.monotonic() > until:
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -169,7 +169,7 @@ class Campaigner:
             assert task is not None
             why = self._reasons.get(task, "")
             run = msgspec.structs.replace(
-                self.record.runs[place], state=Progress.CANCELLED, error=why or "broken off"
+                self.record.runs[place], state=Progress.CANCELLED, error=why
             )
             self.record.put(place, timed(run, began))
             if not why:

@@ -45,7 +45,14 @@ def manifest(
     each = 1 if group.rail is not None else min(_gpus(node, gpus) for node in nodes)
     if wants_torch(first, asked, len(nodes)):
         items = [
-            _job(node, asked, f"{name}-{rank}", _torch(nodes, rank, asked, each, port), gpus, group)
+            _job(
+                node,
+                asked,
+                f"{name}-{rank}",
+                _torch(nodes, rank, asked, each, port, name),
+                gpus,
+                group,
+            )
             for rank, node in enumerate(nodes)
         ]
     elif len(nodes) == 1:
@@ -61,7 +68,9 @@ def _gpus(node: Node, gpus: Mapping[str, int]) -> int:
     return gpus.get(node.name) or DEFAULT_GPUS
 
 
-def _torch(nodes: Sequence[Node], rank: int, asked: Asked, each: int, port: int) -> list[str]:
+def _torch(
+    nodes: Sequence[Node], rank: int, asked: Asked, each: int, port: int, name: str
+) -> list[str]:
     """What the node's agent would start."""
     from probes.node import nccl_command
 
@@ -69,6 +78,7 @@ def _torch(nodes: Sequence[Node], rank: int, asked: Asked, each: int, port: int)
     if len(nodes) > 1:
         args |= {"nnodes": len(nodes), "node_rank": rank, "master_port": port, "join_s": PULL_S}
         args |= {"master_addr": nodes[0].target, "peers": [node.name for node in nodes]}
+        args["token"] = name
     for key, value in (("min_bytes", asked.min_bytes), ("max_bytes", asked.max_bytes)):
         if value is not None:
             args[key] = value

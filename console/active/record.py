@@ -134,7 +134,7 @@ class Record:
         """What ran is cancelled, what waits stays waiting."""
         self.runs = [
             msgspec.structs.replace(run, state=Progress.CANCELLED, error=run.error or why)
-            if run.state is Progress.RUNNING
+            if run.state in (Progress.RUNNING, Progress.CANCELLED)
             else run
             for run in self.runs
         ]

@@ -1,4 +1,4 @@
-"""A few nodes as network namespaces behind one switch, each with a real sshd, links that `tc` slows.
+"""A few nodes as network namespaces behind one switch, each with a real sshd; `tc` slows links.
 
 The operator stands in the switch's namespace. Nothing here is connected to the machine's network.
 All lie on one file system and share the process table, so tests can look for what is left behind.
@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tests.ssh.lab import Lab, alive, wait_for
+from tests.ssh.lab import SSHD, Lab, alive, wait_for
 
 REPOSITORY = Path(__file__).parents[2]
 NETWORK = "10.78.0"
@@ -102,12 +102,10 @@ class NetLab:
             f"SetEnv {MARK}={name}\n"
             f"AuthorizedKeysFile {self.ssh.folder}/authorized\n"
         )
-        sshd = subprocess.run(["which", "sshd"], capture_output=True, text=True, check=False,
-                              env={"PATH": "/usr/sbin:/sbin:/usr/bin:/bin"}).stdout.strip()  # fmt: skip
         log = self.ssh.folder / f"{name}.log"
         self.servers.append(
             subprocess.Popen(
-                [*self.inside(name), sshd, "-D", "-f", str(conf), "-E", str(log)],
+                [*self.inside(name), SSHD, "-D", "-f", str(conf), "-E", str(log)],
                 stdin=subprocess.DEVNULL, start_new_session=True,
             )
         )  # fmt: skip
@@ -186,7 +184,9 @@ class NetLab:
                     continue
                 if f"{MARK}=".encode() not in (entry / "environ").read_bytes():
                     continue
-                words = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                words = (
+                    (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+                )
                 if word in words and alive(int(entry.name)):
                     found[int(entry.name)] = words[:200]
         return found
