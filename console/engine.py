@@ -138,6 +138,7 @@ class Engine:
                 self._start_missing(group, names)
                 await asyncio.sleep(self.settings.scheduler_s)
                 await self.read_schedulers()
+                self.fleet.own = self.memory.own()
                 if time.monotonic() > settled_at:
                     self.memory.look(self.fleet)
 
@@ -165,6 +166,7 @@ class Engine:
             for node in self.inventory.nodes:
                 if (names is None or node.name in names) and not self._powered_off(node):
                     self._start(group, node, "pass")
+        self.fleet.own = self.memory.own()
 
     def _powered_off(self, node: Node) -> bool:
         allocation = self.fleet.nodes[node.name].allocation
