@@ -76,15 +76,18 @@ JOB_WAITS = Rule(
     id="straggler.job_waits",
     title="The job waits, not the node",
     severity=Severity.INFO,
-    reads="utilisation, power and SM clock of all GPUs of one job",
+    reads="utilisation, power, SM clock and GPM activity of all GPUs of one job; pressure of "
+    "their hosts",
     cause="a kernel that only waits counts as 100 % utilisation: another rank, the network or data "
     "loading holds the job up, or it does not compute much",
     action=Action.NONE,
     next_step="ask the job's owner; look for the rank that the others wait for",
     source="our estimate; NVML's utilisation is the time any kernel ran [nvml]",
     others="Greyhound (ATC'25): utilisation of all ranks falls together",
-    example="8 of 8 GPUs at 100 % utilisation, 210 of 700 W, full clocks",
+    example="8 of 8 waiting in a collective: full utilisation, 198 of 700 W, tensor 1 %, DRAM 2 %",
     limits=("straggler.waits_util_percent", "straggler.waits_power", "straggler.waits_clock",
-            "straggler.idle_power"),
+            "straggler.idle_power", "straggler.waits_gpm_power", "straggler.waits_active_percent",
+            "straggler.host_pressure_percent", "host.steal_percent", "host.io_pressure_percent",
+            "straggler.enter_passes", "straggler.enter_s"),
 )  # fmt: skip
 RULES = (GPU, NODE, SUSPECT, POWER_LIMIT, JOB_WAITS)

@@ -162,7 +162,7 @@ class Streaks:
         lasted = f"seen in {streak.passes} passes over {streak.seen_at - streak.since:.0f} s"
         if now - streak.seen_at > 0 and not streak.clean:
             lasted += f"; not under load for {now - streak.seen_at:.0f} s, so not seen again"
-        finding = slow.told(lasted)
+        finding = structs.replace(slow.told(lasted), since=streak.since)
         if slow.votes is None or not slow.votes.proven:
             return finding
         if streak.twice:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
-from probes.activity import PSEUDO, Activity, Bounds, activity
+from probes.activity import PSEUDO, Activity, Bounds, activity, power_share
 from probes.efficiency import estimate
 from probes.event import Finding
 from probes.expect import Peers, product_id
@@ -34,6 +34,13 @@ HINTS = {
     Activity.HOST: "look at the host's CPU, data loading and file systems; the GPUs wait for them",
 }
 """Next step by class; "" is the rule's own."""
+WAITS = "the job waits, not the node"
+TAILS = {
+    Activity.COMMUNICATION: "communication bound, not the node",
+    Activity.SMALL: "tiny kernels, not the node",
+    Activity.HOST: "the GPUs wait for their host",
+}
+"""What is said first, so that a narrow screen shows it; of the others it is WAITS."""
 
 
 class _Jobs:
@@ -110,10 +117,12 @@ def _finding(
     kinds = Counter(str(jobs.does(gpu)) for gpu in busy)
     kind = Activity(kinds.most_common(1)[0][0])
     power = spread(g.power_w for g in busy if g.power_w is not None)
+    shares = (power_share(gpu, jobs.bounds.idle) for gpu in busy)
+    share = spread(value for value in shares if value is not None)
     limit = busy[0].limit_w or 0.0
     drawn = f"{power.median:.0f} of {limit:.0f} W" if power is not None else "little power"
     whose = f" of job {', '.join(names)}" if names else ""
-    tail = f"the job may wait for {held_by}" if held_by else "the job waits, not the node"
+    tail = f"the job may wait for {held_by}" if held_by else TAILS.get(kind, WAITS)
     told = ", ".join(f"{n} of {len(busy)} {name}" for name, n in kinds.most_common())
     evidence = (
         f"{told}: full utilisation, median {drawn}",
@@ -123,9 +132,10 @@ def _finding(
     )
     look = Look(facts, Peers(role=facts.node.role), rules, now)
     return JOB_WAITS.finding(
-        look, f"{len(busy)} GPUs{whose} are busy at {drawn}, {kind}: {tail}", evidence,
-        value=None if power is None else round(power.median, 1),
+        look, f"{tail}: {len(busy)} GPUs{whose} are busy at {drawn}, {kind}", evidence,
+        value=None if share is None else round(share.median, 2),
         limit=rules.limit("straggler.waits_power"), next_step=HINTS.get(kind, ""),
+        source=JOB_WAITS.source,
     )  # fmt: skip
 
 

@@ -33,6 +33,10 @@ FIRST_PID = 48211
 STUCK_PID = 31337
 UPTIME_S = 612_345.0
 """Seven days, as sysfs.py writes it."""
+SPINNING = {"2": 12.0, "3": 2.5, "5": 1.2, "7": 1.1, "10": 2.4, "20": 60.0, "21": 80.0, "60": 900.0,
+            "61": 900.0}  # fmt: skip
+"""GPM readings (nvmlGpmMetricId_t) of a GPU on which only a collective's kernel waits: a few SMs
+spin, nothing is computed or moved. Plausible, nobody's measurement."""
 CPU_SHARE = {"training": 0.21, "waiting": 0.12, "inference": 0.09, "idle": 0.01}
 """Busy share of the host's CPUs by load; plausible for data loaders and 8 ranks."""
 
@@ -130,6 +134,7 @@ class Story:
             "pcie": [hardware.pcie_gen if load != "idle" else 1, hardware.pcie_gen, 16, 16],
             "links": hardware.links, "link_mbps": hardware.link_mbps,
             "procs": self._gpu_procs(node, index, t, now),
+            "gpm": SPINNING if load == "waiting" else {},
             **self._time_counters(node, index, t, now, speed),
         }  # fmt: skip
 
