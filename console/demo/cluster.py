@@ -93,6 +93,7 @@ class DemoCluster:
         await self._stack.aclose()
 
     async def _start(self, stack: contextlib.AsyncExitStack) -> None:
+        from console.demo import ranks
         from console.demo.execution import Children, Exec
         from console.demo.server import Port
         from probes.ssh import asyncssh
@@ -110,6 +111,10 @@ class DemoCluster:
         self._started = time.monotonic()
         for number, name in enumerate(self.scenario.nodes, 1):
             machine = Machine(name, self.trees / name, self.directory / "bin" / name, self.story)
+            ras = ranks.RasPort(functools.partial(self._ranks, name))
+            await ras.listen()
+            stack.push_async_callback(ras.close)
+            machine.ras_port = ras.number
             machine.build(template, number)
             machine.advance(self.story_time(), self.speed, time.monotonic())
             host_key = asyncssh.generate_private_key("ssh-ed25519")
@@ -128,6 +133,11 @@ class DemoCluster:
         self.inventory = self._inventory()
         pump = asyncio.get_running_loop().create_task(self._pump(), name="demo story")
         stack.push_async_callback(_cancelled, pump)
+
+    def _ranks(self, name: str) -> bytes:
+        from console.demo import ranks
+
+        return ranks.status(self.story, name, self.story_time())
 
     def _private(self, name: str, content: bytes) -> None:
         path = self.directory / name
@@ -159,6 +169,7 @@ class DemoCluster:
                 group="demo",
                 scheduler=self.scheduler.name,
                 nccl_tests=str(self._machines[name].bin / "all_reduce_perf"),
+                torch_python=str(self._machines[name].bin / "torch_python"),
             )
             for name, port in self._ports.items()
         )

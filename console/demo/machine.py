@@ -2,7 +2,8 @@
 
 DIR/nvml.json    read by console/demo/nvml whenever it changes
 DIR/root/        the root the agent reads; root/dev/kmsg is the kernel log, in kmsg form
-DIR/nccl.json    what an all-reduce reaches
+DIR/nccl.json    what active tests reach (performance.py)
+DIR/testing      there while one loads the GPUs
 
 Its programs (python3 with the simulated library, dmesg, nvidia-smi, ...) lie elsewhere, because the
 file system of DIR may be mounted noexec.
@@ -18,7 +19,8 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from console.demo import sysfs, tools
+from console.demo import nccl_tools, ranks, sysfs, tools, torch_tools
+from console.demo.performance import performance, under_test
 from console.demo.story import Process, Story
 from console.demo.tree import Template
 
@@ -40,6 +42,9 @@ class Machine:
         self._written: dict[str, str | bytes | None] = {}
         self._healthy: dict[str, bytes | None] = {}
         """Path -> content as built; None: there was no such file."""
+        self.ras_port = 0
+        """Where the jobs on this node tell of their ranks; 0: nowhere."""
+        self._offers = False
         self._processes: dict[int, Process] = {}
         self._told_until = float("-inf")
         self._cpu = ""
@@ -62,19 +67,35 @@ class Machine:
         self.bin.mkdir(parents=True)
         _executable(self.bin / "python3", _python3(self.directory))
         for tool in tools.TOOLS:
-            words = [sys.executable, "-I", "-S", tools.__file__, tool, str(self.directory)]
-            _executable(
-                self.bin / tool, f'#!/bin/sh\nDEMO_PARENT=$PPID exec {shlex.join(words)} "$@"\n'
-            )
+            self._program(tool, tools.__file__, tool)
+        for tool in nccl_tools.NAMES:
+            self._program(tool, nccl_tools.__file__, tool)
+        self._program("torch_python", torch_tools.__file__)
+
+    def _program(self, name: str, *words: str) -> None:
+        """A program in a file of its own, started with DIR as its last word but the user's."""
+        start = shlex.join([sys.executable, "-I", "-S", *words, str(self.directory)])
+        _executable(self.bin / name, f'#!/bin/sh\nDEMO_PARENT=$PPID exec {start} "$@"\n')
 
     def advance(self, t: float, speed: float, now: float) -> None:
         """Bring everything to story time t; `now` is the monotonic clock at that moment."""
-        self._replace("nvml.json", json.dumps(self._story.nvml(self.name, t, speed)))
-        busbw = self._story.busbw_gb_s(self.name, t)
-        self._replace("nccl.json", json.dumps({"busbw_gb_s": busbw}))
+        state = self._story.nvml(self.name, t, speed)
+        if self._under_test():
+            state = under_test(state, self._story, self.name, t)
+        self._replace("nvml.json", json.dumps(state))
+        self._replace("nccl.json", json.dumps(performance(self._story, self.name, t)))
         self._change({**self._story.files(self.name, t), **self._host(t)})
+        self._offers = bool(self.ras_port) and ranks.offers(self._story, self.name, t) is not None
         self._run(self._story.processes(self.name, t))
         self._tell(t, speed, now)
+
+    def _under_test(self) -> bool:
+        """Whether a test that left its mark still runs: one that was killed cannot take it away."""
+        try:
+            pid = (self.directory / "testing").read_text()
+        except OSError:
+            return False
+        return pid.isdigit() and Path(f"/proc/{pid}").exists()
 
     def _replace(self, name: str, content: str) -> None:
         """Write a file of ours in one step: a reader sees the old or the new one, never half."""
@@ -125,10 +146,20 @@ class Machine:
             if self._processes.get(pid) != process:
                 sysfs.process(
                     self.root, pid, process.command,
-                    environment=dict(process.environment), state=process.state,
+                    environment=self._environment(pid, process), state=process.state,
                     wchan=process.wchan, cwd=process.cwd,
                 )  # fmt: skip
         self._processes = processes
+
+    def _environment(self, pid: int, process: Process) -> dict[str, str]:
+        """That of a rank also names the port where its job tells of its ranks."""
+        told = dict(process.environment)
+        if self._offers and "RANK" in told:
+            told["NCCL_RAS_ADDR"] = f"localhost:{self.ras_port}"
+            own = ranks.address(self._story, self.name)
+            for name, text in ranks.network(self.ras_port, own).items():
+                sysfs.write(self.root, f"proc/{pid}/net/{name}", text)
+        return told
 
     def _tell(self, t: float, speed: float, now: float) -> None:
         """Append the kernel lines that are due, stamped with the time since this machine's boot."""

@@ -1,8 +1,7 @@
 """The programs of a simulated node besides its python3: `PYTHON tools.py NAME DIR ARGUMENTS...`.
 
 dmesg and nvidia-smi print what DIR (nvml.json, root/dev/kmsg) holds, systemctl says that services
-run, all_reduce_perf prints an nccl-tests table whose level DIR/nccl.json gives. They cover what
-gpuconsole and a curious operator type, not every option of the real ones.
+run. They cover what gpuconsole and a curious operator type, not every option of the real ones.
 """
 
 from __future__ import annotations
@@ -18,19 +17,10 @@ import struct
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-SIZES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-HALF_SPEED_BYTES = 12 << 20
-"""Message size at which half of the final bandwidth is reached; plausible for 8 GPUs with NVLS."""
-LAUNCH_US = 11.0
-"""Time of the smallest all-reduce; plausible."""
-ROW_S = 0.05
-"""Pause between two rows, so that progress can be seen."""
-FAILED = 3
-"""Exit status of nccl-tests after an NCCL error."""
 PARENT = int(os.environ.get("DEMO_PARENT") or os.getppid())
 """Who asked, as the shell before us saw it: by the time Python runs, it may be gone already."""
 END_OF_FILE = b"\x04"
@@ -109,65 +99,6 @@ def systemctl(node: Path, words: Sequence[str]) -> int:
     return 0
 
 
-def all_reduce_perf(node: Path, words: Sequence[str]) -> int:
-    """The table of nccl-tests' all_reduce_perf; options -b -e -f -g are read, others ignored."""
-    options = dict(zip(words[::2], words[1::2], strict=False))
-    gpus = _nvml(node)["gpus"][: int(options.get("-g", "1"))]
-    busbw = float(json.loads((node / "nccl.json").read_text())["busbw_gb_s"])
-    low, high = _bytes(options.get("-b", "32M")), _bytes(options.get("-e", "32M"))
-    factor = max(2, int(options.get("-f", "2")))
-    _say(
-        f"# nThread 1 nGpus {len(gpus)} minBytes {low} maxBytes {high} step: {factor}(factor) "
-        "warmup iters: 5 iters: 20 agg iters: 1 validation: 1 graph: 0\n#\n# Using devices"
-    )
-    for rank, gpu in enumerate(gpus):
-        bus = gpu["pci"].split(":")[1]
-        host = node.name
-        _say(
-            f"#  Rank {rank:2d} Group  0 Pid {os.getpid():6d} on {host:>10} device {rank:2d} "
-            f"[0x{bus}] {gpu['name']}"
-        )
-    if busbw <= 0:
-        _say(f"{node.name}: Test NCCL failure common.cu:1012 'unhandled cuda error'")
-        return FAILED
-    _say(_HEADER)
-    reached = [_row(size, busbw, len(gpus)) for size in _sizes(low, high, factor)]
-    _say("# Out of bounds values : 0 OK")
-    _say(f"# Avg bus bandwidth    : {sum(reached) / len(reached):g} \n#")
-    return 0
-
-
-_HEADER = """\
-#
-#                                                              out-of-place                       in-place
-#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
-#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)"""  # noqa: E501
-
-
-def _row(size: int, busbw_gb_s: float, ranks: int) -> float:
-    """Print one size; returns its bus bandwidth in GB/s. busbw = algbw * 2(n-1)/n (nccl-tests)."""
-    factor = 2 * (ranks - 1) / ranks if ranks > 1 else 1.0
-    algbw = busbw_gb_s / factor * size / (size + HALF_SPEED_BYTES)
-    time_us = LAUNCH_US + size / algbw / 1e3
-    algbw = size / time_us / 1e3
-    cell = f"{time_us:8.2f} {algbw:7.2f} {algbw * factor:7.2f}      0"
-    time.sleep(ROW_S)
-    _say(f"{size:12d} {size // 4:13d} {'float':>9} {'sum':>7} {-1:7d} {cell} {cell}")
-    return algbw * factor
-
-
-def _sizes(low: int, high: int, factor: int) -> Iterator[int]:
-    size = max(4, low)
-    while size <= max(high, low):
-        yield size
-        size *= factor
-
-
-def _bytes(text: str) -> int:
-    unit = text[-1:].upper() if text[-1:].upper() in SIZES else ""
-    return int(text[: len(text) - len(unit)]) * SIZES[unit]
-
-
 def terminal(node: Path, words: Sequence[str]) -> int:
     """COLUMNS LINES [COMMAND]: a login shell, or the command, on a terminal of its own.
 
@@ -209,7 +140,6 @@ TOOLS: dict[str, Callable[[Path, Sequence[str]], int]] = {
     "dmesg": dmesg,
     "nvidia-smi": nvidia_smi,
     "systemctl": systemctl,
-    "all_reduce_perf": all_reduce_perf,
     "demo-terminal": terminal,
 }
 

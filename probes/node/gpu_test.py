@@ -3,9 +3,9 @@
 Arguments of the order: torch_python (needed), command, env, force, timeout_s as of test "nccl";
   seconds  per figure, default 1.5
   what     some of gemm_bf16 gemm_fp8 hbm_copy h2d d2h p2p; default all
-Samples of probe "gpu_test": a device for each GPU (PCI address), again after every figure; one for
-each pair ("0000:1b:00.0>0000:43:00.0"); then "summary". Power, clock, temperature and reasons are
-medians over the bf16 GEMM, from NVML. Without a GPU device "cpu", which nobody judges.
+Samples of probe "gpu_test" at the end: a device for each GPU (PCI address), one for each pair
+("0000:1b:00.0>0000:43:00.0"), then "summary". Power, clock, temperature and reasons are medians
+over the bf16 GEMM, from NVML. Without a GPU device "cpu", which nobody judges.
 """
 
 import re
@@ -113,6 +113,7 @@ class Test:
         self.devices: "dict[int, str]" = {}
         """CUDA's index -> PCI address."""
         self.values: "dict[str, dict[str, object]]" = {}
+        self.pairs: "dict[str, dict[str, object]]" = {}
         self.figures = 0
 
     def feed(self, line: "str") -> "None":
@@ -138,6 +139,8 @@ class Test:
             device = address if address != "?" else "index:%s" % index
             self.devices[int(index)] = device
             self.values[device] = {"id": self.job.name, "name": name}
+            if int(index) >= 0:
+                self.values[device]["index"] = int(index)
 
     def _device(self, index: "str") -> "dict[str, object]":
         device = self.devices.setdefault(int(index), "index:%s" % index)
@@ -151,7 +154,7 @@ class Test:
     def _pair(self, source: "str", target: "str", value: "str", peer: "str") -> "None":
         names = [self.devices.get(int(one), "index:%s" % one) for one in (source, target)]
         rate = {"id": self.job.name, "p2p_gb_s": float(value), "peer": peer == "1"}
-        self.job.sample(">".join(names), rate)
+        self.pairs[">".join(names)] = rate
         self.figures += 1
 
     def _trouble(self, index: "str", what: "str", text: "str") -> "None":
@@ -169,22 +172,19 @@ class Test:
         for device, seen in self.watch.stop().items():
             if device in self.values:
                 self.values[device].update(seen)
-        self.send()
-
-    def send(self) -> "None":
-        """All GPUs as they are known now."""
-        for device, values in self.values.items():
-            self.job.sample(device, values)
 
     def finish(self, unseen: "list[str]") -> "None":
-        """The summary and the last job frame."""
+        """All GPUs, pairs, the summary and the last job frame: also of a test cut short."""
         nameless = sorted(device for device in self.values if device.startswith("index:"))
         same = len(nameless) == len(unseen)  # both in the order of the bus
         for number, device in enumerate(unseen):
-            told = self.values.pop(nameless[number]) if same else {"id": self.job.name}
+            told: "dict[str, object]" = {"id": self.job.name}
+            if same:
+                told = self.values.pop(nameless[number])
             told.setdefault("error", "torch does not see this GPU")
             self.values[device] = told
-        self.send()
+        for device, figures in list(self.values.items()) + list(self.pairs.items()):
+            self.job.sample(device, figures)
         assert self.job.child is not None
         rc = self.job.child.returncode
         error = self._why(rc)

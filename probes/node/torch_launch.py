@@ -64,7 +64,7 @@ class Launch:
             for weight, text in () if met.leads else met.reasons[known:]:
                 met.tell(bad=[weight, text])
             if met.reasons and (time.monotonic() > decide or (met.alone and not met.leads)):
-                met.verdict = max(met.reasons)[1]
+                met.verdict = max(met.reasons, key=lambda one: one[0])[1]
             elif not met.reasons and self._all_done():
                 met.tell(done=1)
                 return ""

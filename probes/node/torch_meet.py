@@ -212,7 +212,7 @@ def listen(addr: "str", port: "int") -> "socket.socket":
             listener.close()
             if error.errno == errno.EADDRINUSE:
                 raise Over(
-                    NEVER, "port %d of %s is in use: choose another" % (port, addr)
+                    NEVER, "port %d of %s: address already in use; choose another" % (port, addr)
                 ) from error
             if not place or error.errno != errno.EADDRNOTAVAIL:
                 raise
