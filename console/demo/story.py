@@ -23,8 +23,6 @@ CAPPED_NS_PER_S = 0.12e9
 """The same under the power cap; normal at full load."""
 EARLIER_NS = 1.9e12
 """Half an hour of throttling before we came, for faults of second 0."""
-BUSBW_GB_S = 478.0
-"""8-GPU all-reduce of a healthy HGX H100 with NVLS; 480 were measured by stas00/ml-engineering."""
 TRAFFIC_BYTES_PER_S = 14e9
 """Mean of one 400 Gb/s rail in data-parallel training: our estimate, a third of the line."""
 WORD = 4
@@ -236,21 +234,10 @@ class Story:
             found[pid] = Process(task.command, state="D", wchan=task.wchan, cwd=task.cwd)
         return found
 
-    # ------------------------------------------------------------------ ssh and tests
+    # ------------------------------------------------------------------ ssh
 
     def answers(self, node: str, t: float) -> str:
         """How its port answers: ssh, refused (closed) or silent (accepts, says nothing)."""
         if self.present(node, t, "unreachable"):
             return "refused"
         return "silent" if self.present(node, t, "silent") else "ssh"
-
-    def busbw_gb_s(self, node: str, t: float) -> float:
-        """What an 8-GPU all-reduce would reach on this node; 0 when a GPU is lost or hung."""
-        if self.present(node, t, "gpu_lost", "driver_hang"):
-            return 0.0
-        busbw = BUSBW_GB_S if self.hardware.links == 18 else BUSBW_GB_S / 2
-        if self.present(node, t, "nvlink_down"):
-            busbw *= 0.31
-        if self.present(node, t, "thermal", "power_brake"):
-            busbw *= 0.82
-        return busbw
