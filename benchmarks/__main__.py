@@ -97,6 +97,18 @@ def judging(quick: bool) -> list[Figure]:
     return [figure(f"{name}, per node", told[key], "us", how) for key, name in names.items()]
 
 
+def memory(quick: bool) -> list[Figure]:
+    """Remembering the fleet."""
+    told = run("memory", *(("--nodes", "1000", "--seconds", "20") if quick else ()))
+    how = "8 GPUs a node, one answer each second, thread_time; rounds with and without in turn"
+    return [
+        figure("taking in a sample with the memory / without", [told["ratio"]], "ratio", how, 1.25),
+        figure("  of it, a sample that is not kept", [told["skipped_us"]], "us", how, 1),
+        figure("the memory's thread, of one core", [100 * told["writer_share"]], "%", how),
+        figure("reading all baselines", [told["own_ms"]], "ms", "process_time, off the loop"),
+    ]
+
+
 def screen(quick: bool) -> list[Figure]:
     """Key to paint in a real pty at 160x50."""
     told = run(
@@ -130,7 +142,7 @@ def fanout(quick: bool) -> list[Figure]:
 
 ALL: dict[str, Callable[[bool], list[Figure]]] = {
     "startup": startup, "agent": agent, "streaming": streaming, "judging": judging,
-    "screen": screen, "fanout": fanout,
+    "memory": memory, "screen": screen, "fanout": fanout,
 }  # fmt: skip
 
 

@@ -103,7 +103,8 @@ def feeding(nodes: int, count: int, folder: Path) -> dict[str, float]:
     closing = time.process_time() - time.thread_time() - before
     pairs = zip(spent[True], spent[False], strict=True)
     return {
-        "fleet_us": statistics.median(spent[False]), "with_memory_us": statistics.median(spent[True]),
+        "fleet_us": statistics.median(spent[False]),
+        "with_memory_us": statistics.median(spent[True]),
         "ratio": statistics.median(a / b for a, b in pairs),
         "writer_share": before / count, "closing_s": closing, "wall_s": time.monotonic() - began,
     }  # fmt: skip
@@ -128,16 +129,14 @@ def sizes(days: int, folder: Path) -> dict[str, float]:
     """Bytes a row of 16 nodes, each table by itself."""
     told = {}
     series = [
-        Series(f"gpu{node:04d}", f"0000:{device:02x}:00.0", GPU, f"s{node}-{device}", "H100", "580", 700)
-        for node in range(16) for device in range(GPUS)
-    ] + [
-        Series(f"gpu{node:04d}", f"mlx5_{device}/1", PORT, "", "400 Gb/s")
-        for node in range(16) for device in range(PORTS)
+        *(card(node, gpu) for node in range(16) for gpu in range(GPUS)),
+        *(Series(f"gpu{node:04d}", f"mlx5_{port}/1", PORT, "", "400 Gb/s")
+          for node in range(16) for port in range(PORTS)),
     ]  # fmt: skip
     for level in thin.LEVELS:
         path = folder / f"{level.name}.sqlite"
         db = store.connect(path, MOST_BYTES)
-        book, rows = Book(db), 0
+        book, rows, empty = Book(db), 0, thin.used_bytes(db)
         for step in range(max(50, int(days * 86400 / level.step_s))):
             at = 1_700_000_000 // level.step_s * level.step_s + step * level.step_s
             with store.transaction(db):
@@ -147,9 +146,15 @@ def sizes(days: int, folder: Path) -> dict[str, float]:
                     query = f"INSERT INTO {level.name} VALUES (?,?,?,?,?)"
                     db.execute(query, (at, number, 10, True, pack(one.kind, values)))
                     rows += 1
-        told[level.name] = thin.used_bytes(db) / rows
+        told[level.name] = (thin.used_bytes(db) - empty) / rows
         db.close()
     return told
+
+
+def card(node: int, gpu: int) -> Series:
+    """One GPU."""
+    device = f"0000:{gpu:02x}:00.0"
+    return Series(f"gpu{node:04d}", device, GPU, f"s{node}-{gpu}", "H100", "580", 700)
 
 
 def _values(series: Series, step: int) -> list[float]:
@@ -168,10 +173,10 @@ def days_kept(bytes_per_row: dict[str, float]) -> dict[str, dict[str, float]]:
         }
         room = thin.FULL * MOST_BYTES
         kept = {one.name: one.kept_s / 86400 for one in thin.LEVELS}
-        for level in thin.LEVELS:
+        for level, least_s in thin.CUTS:
             over = sum(kept[name] * a_day[name] for name in kept) - room
             cut = max(0.0, over) / a_day[level.name]
-            kept[level.name] = max(level.least_s / 86400, kept[level.name] - cut)
+            kept[level.name] = max(least_s / 86400, kept[level.name] - cut)
         told[str(nodes)] = {name: round(value, 2) for name, value in kept.items()}
     return told
 
@@ -184,18 +189,17 @@ def baselines(nodes: int, folder: Path) -> dict[str, float]:
     with store.transaction(db):
         for node in range(nodes):
             for gpu in range(GPUS):
-                one = Series(f"gpu{node:04d}", f"{gpu}", GPU, f"{node}-{gpu}", "H100", "580", 700)
-                book.rows([Row(1_700_000_000, one, "GPU0", Thin(1, True, packed))])
-        db.execute(
-            "INSERT INTO baseline SELECT id, 20, 1700000000, ?, zeroblob(580) FROM series", (packed,)
-        )  # fmt: skip
+                row = Row(1_700_000_000, card(node, gpu), "GPU0", Thin(1, True, packed))
+                book.rows([row])
+        query = "INSERT INTO baseline SELECT id, 20, 1700000000, ?, zeroblob(580) FROM series"
+        db.execute(query, (packed,))
     runs = []
     for _ in range(3):
         began = time.process_time()
         found = past.read(db, 1.7e9)
         runs.append(1e3 * (time.process_time() - began))
     db.close()
-    assert found["gpu0001", "1", "sm_clock_mhz"].median == 1755
+    assert found["gpu0001", "0000:01:00.0", "sm_clock_mhz"].median == 1755
     return {"own_ms": statistics.median(runs)}
 
 

@@ -32,14 +32,14 @@ class Level(NamedTuple):
     step_s: int
     kept_s: float
     """How long its rows are kept where there is room."""
-    least_s: float
-    """How long they are kept when there is none."""
 
 
-FINE = Level("fine", STEP_S, 2 * DAY_S, 2 * HOUR_S)
-HOUR = Level("hour", HOUR_S, 14 * DAY_S, 2 * DAY_S)
-DAY = Level("day", DAY_S, 400 * DAY_S, 28 * DAY_S)
+FINE = Level("fine", STEP_S, 2 * DAY_S)
+HOUR = Level("hour", HOUR_S, 14 * DAY_S)
+DAY = Level("day", DAY_S, 400 * DAY_S)
 LEVELS = (FINE, HOUR, DAY)
+CUTS = ((FINE, 2 * HOUR_S), (DAY, 90 * DAY_S), (HOUR, 2 * DAY_S), (DAY, 28 * DAY_S))
+"""How old rows may still become when there is no room, in the order in which they go."""
 THINNED = ((FINE, HOUR), (HOUR, DAY))
 
 
@@ -189,12 +189,12 @@ def _outdated(db: sqlite3.Connection, now: float) -> bool:
 
 
 def relieve(db: sqlite3.Connection, now: float) -> bool:
-    """Make room: the oldest of the finest rows first, then coarser ones, notes last.
+    """Make room: the oldest intervals first, in the order of CUTS, notes last.
 
     False when nothing is left that may go.
     """
     return (
-        any(_delete(db, level, now - level.least_s) for level in LEVELS)
+        any(_delete(db, level, now - least_s) for level, least_s in CUTS)
         or any(_oldest_notes(db, note, now - note.least_s) for note in NOTES)
         or any(_delete(db, level, now) for level in LEVELS)
         or any(_oldest_notes(db, note, now) for note in NOTES)

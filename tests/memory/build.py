@@ -37,7 +37,7 @@ def inventory(
 
 
 def gpu(
-    at: float, node: str = "n1", device: str = PCI, *, clock: float = 1755, util: float = 98,
+    at: float, node: str = "n1", device: str = PCI, *, clock: float = 1755, util: Scalar = 98,
     **values: Scalar,
 ) -> Sample:  # fmt: skip
     """A reading under load."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -170,7 +171,7 @@ ROWS = st.lists(
 def test_rows_in_any_order_and_number_leave_the_fullest_of_each_interval(
     told: list[Row], random: object
 ) -> None:
-    db = store.sqlite3.connect(":memory:", isolation_level=None)
+    db = sqlite3.connect(":memory:", isolation_level=None)
     store._migrate(db, Path("x"))
     again = [*told, *told]
     random.shuffle(again)  # type: ignore[attr-defined]
