@@ -167,6 +167,7 @@ def follow(ctx: "Context", emit: "Emit") -> "None":
     """Look again and again; a look that cannot be made now is left out."""
     pause = threading.Event()
     while True:
+        ctx.tick(threading.get_ident())  # what was read before dates no answer of this look
         try:
             emit(*look(ctx))
         except Stuck:

@@ -192,6 +192,10 @@ def test_the_agent_asks_again_and_again(
             first = agent.wait_for(sample("ras"))
             assert [row["kind"] for row in first["r"]][:2] == ["comm", "rank"]
             assert port.connections == 1
+            second = agent.wait_for(sample("ras"), after=agent.frames.index(first) + 1)
+            assert second["r"][0]["comm"] == first["r"][0]["comm"]
+            assert second["t"] - second.get("at", {}).get("", second["t"]) < EVERY_S / 2
+            assert port.connections == 2
 
 
 def test_a_port_of_another_user_is_not_ours(offered: tuple[Machine, RasPort]) -> None:
