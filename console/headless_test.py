@@ -156,7 +156,7 @@ async def _measure(engine: Engine, plan: CampaignPlan, how: How, kept: store.Kep
         narrator.close()
         _store(samples, engine.state)
         if campaigner.record.trouble:
-            say(f"not kept: {campaigner.record.trouble}")
+            say(campaigner.record.trouble)
     engine.fleet.tick()
     _report(campaign, how)
     if campaign.interrupted:

@@ -12,6 +12,7 @@ from console.active.ask import CampaignPlan
 from console.active.launch import gpu_count
 from console.active.orders import PORTS, orders
 from console.active.results import Group
+from console.active.safety import OURS
 from inventory.errors import UsageError
 from inventory.expressions import fold
 
@@ -53,11 +54,13 @@ def lines(engine: Engine, plan: CampaignPlan, group: Group) -> list[str]:
         from console.active.srun import argv, environment
 
         env = [f"{name}={shlex.quote(value)}" for name, value in environment(nodes).items()]
-        return [" ".join([*env, shlex.join(argv(group, nodes, plan.asked, gpus, plan.id))])]
+        return [
+            " ".join([*env, shlex.join(argv(group, nodes, plan.asked, gpus, f"{OURS}{plan.id}-1"))])
+        ]
     if plan.asked.launch == "kubectl":
         from console.active.kube_manifest import manifest
 
-        made = manifest(group, nodes, plan.asked, gpus, plan.id, PORTS[0])
+        made = manifest(group, nodes, plan.asked, gpus, f"{OURS}{plan.id}-1".lower(), PORTS[0])
         return [msgspec.json.encode(made).decode()]
     made_orders = orders(group, nodes, plan.asked, gpus, PORTS[0], "test-0")
     return [f"{name}: {msgspec.json.encode(o).decode()}" for name, o in made_orders.items()]
@@ -72,10 +75,11 @@ def manifests(engine: Engine, plan: CampaignPlan) -> str:
     from console.active.kube_manifest import manifest
 
     made = []
-    for group in plan.first:
+    for number, group in enumerate(plan.first, start=1):
         nodes = [engine.fleet.nodes[name].node for name in group.nodes]
         gpus = {node.name: gpu_count(engine, node.name) for node in nodes}
-        made += manifest(group, nodes, plan.asked, gpus, plan.id, PORTS[0])["items"]
+        name = f"{OURS}{plan.id}-{number}".lower()
+        made += manifest(group, nodes, plan.asked, gpus, name, PORTS[0])["items"]
     return yaml.safe_dump_all(made, sort_keys=False)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -16,6 +17,8 @@ from inventory.errors import ConsoleError
 from inventory.expressions import fold
 from inventory.scheduler import Plan, step
 from probes.event import Severity, worst
+
+log = logging.getLogger(__name__)
 
 OPEN = (Progress.WAITING, Progress.RUNNING, Progress.CANCELLED)
 """States of a run that is still to be done when a campaign goes on."""
@@ -32,7 +35,7 @@ class Record:
         self.folder = engine.state / "tests"
         self.listeners: list[Callable[[Campaign], None]] = []
         self.trouble = ""
-        """Why the file could not be written."""
+        """What went wrong with judging or keeping it."""
         self.parts_left = 0
         self.judge: Callable[[Sequence[Run]], list[Verdict]] = lambda runs: []
         """What the runs say; the localiser's, once there is one."""
@@ -100,11 +103,16 @@ class Record:
     def keep(self) -> None:
         """Judge, write, tell. A full disk costs the file, not the campaign."""
         began = time.monotonic()
-        self._judge()
+        self.trouble = ""
+        try:
+            self._judge()
+        except Exception as error:
+            # Hours of figures are worth more than their judgement.
+            log.exception("%s cannot be judged", self.campaign.id)
+            self.trouble = f"its verdicts: internal error: {error}"
         self._publish()
         try:
             store.save(self.folder, store.Kept(asked=self._plan.asked, campaign=self.campaign))
-            self.trouble = ""
         except OSError as error:
             self.trouble = f"{self.folder}: {error.strerror or error}"
         self._kept_at = time.monotonic()

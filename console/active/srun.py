@@ -105,7 +105,7 @@ def argv(
         f"--gres=gpu:{each}",
         f"--time={math.ceil(asked.run_s / 60)}",
         f"--immediate={IMMEDIATE_S}",
-        "--exclusive", "--overcommit", "--mem=0", "--cpu-bind=none", "--kill-on-bad-exit=1",
+        "--exclusive", "--mem=0", "--cpu-bind=none", "--kill-on-bad-exit=1",
         "--unbuffered",
     ]  # fmt: skip
     for option, value in (

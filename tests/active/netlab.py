@@ -11,6 +11,7 @@ import importlib.util
 import itertools
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -127,10 +128,21 @@ class NetLab:
             check=True,
         )  # fmt: skip
 
+    def reset(self) -> None:
+        """No limits, no processes, no results."""
+        for name in self.names:
+            words = ["tc", "-n", self.spaces[name], "qdisc", "del", "dev", "eth0", "root"]
+            subprocess.run(words, check=False, capture_output=True)
+        for pid in self.left():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        shutil.rmtree(self.home, ignore_errors=True)
+
     # ------------------------------------------------------------------ the operator
 
     def inventory(self, **settings: Any) -> str:
-        """An inventory file of all nodes; settings are those of defaults."""
+        """An inventory file of all nodes; settings are those of defaults, torch among them."""
+        settings.setdefault("torch_python", torch_python())
         known = self.ssh.folder / "known_hosts"
         keys = [
             f"{self.address(name)} " + (self.ssh.folder / f"host-{name}.pub").read_text().strip()

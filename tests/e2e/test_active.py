@@ -19,14 +19,18 @@ pytestmark = [pytest.mark.sshd, pytest.mark.slurm]
 
 def test_an_idle_node_is_measured(site: Site) -> None:
     done = site.run("test", "n1", "--json", *QUICK)
-    (report,) = done.document["nodes"]
-    assert (report["node"], report["engine"], report["ranks"]) == ("n1", "nccl-tests", 8)
-    assert report["busbw_max_gb_s"] == 458.31
-    assert done.code == 0, report
+    document = done.document
+    (run,) = document["runs"]
+    assert (run["group"]["nodes"], run["engine"], run["ranks"]) == (["n1"], "nccl-tests", 8)
+    assert (run["state"], run["busbw_gb_s"]) == ("done", 458.31)
+    assert done.code == 0, document["verdicts"]
     assert "busbw 458.31" in done.err, "progress is told while it runs"
-    stored = site.home / "state" / "gpuconsole" / "tests.ndjson"
-    kinds = {json.loads(line)["probe"] for line in stored.read_text().splitlines()}
+    state = site.home / "state" / "gpuconsole"
+    kinds = {json.loads(line)["probe"] for line in (state / "tests.ndjson").open()}
     assert kinds == {"nccl", "job"}
+    kept = json.loads((state / "tests" / f"{document['id']}.json").read_bytes())
+    assert kept["campaign"]["runs"] == document["runs"]
+    assert [line["what"] for line in site.audit] == ["intend", "outcome"]
     site.nothing_left()
 
 
@@ -36,14 +40,34 @@ def test_busy_nodes_are_refused_with_the_job(site: Site) -> None:
     sysfs.process(gpu.root, 4242, ["python", "train.py"])
     gpu.change(0, procs=[[4242, 40_000]])
     done = site.run("test", "n[1,3-4,6]", "--json", *QUICK)
-    refused = {report["node"]: report.get("refused", "") for report in done.document["nodes"]}
+    refused = done.document["refused"]
     assert job in refused["n1"]
     assert "python" in refused["n4"]
     assert "no live session" in refused["n6"]
-    assert refused["n3"] == ""
+    assert [run["group"]["nodes"] for run in done.document["runs"]] == [["n3"]]
     assert done.code == 3
-    forced = site.run("test", "n4", "--i-own-these-nodes", "--json", *QUICK)
-    assert forced.document["nodes"][0]["busbw_max_gb_s"] == 458.31
+    asked = site.run("test", "n4", "--i-own-these-nodes", "--json", *QUICK)
+    assert (asked.code, asked.out) == (64, ""), "nobody is there to confirm it"
+    assert "python" in asked.err
+    forced = site.run("test", "n4", "--i-own-these-nodes", "--yes", "--json", *QUICK)
+    assert forced.document["runs"][0]["busbw_gb_s"] == 458.31
+
+
+def test_a_dry_run_shows_the_order_and_sends_none(site: Site) -> None:
+    done = site.run("test", "n[1-2]", "--dry-run", *QUICK)
+    assert '"what":"nccl"' in done.out
+    assert "all_reduce_perf" in done.out
+    assert not (site.home / "state" / "gpuconsole" / "tests.ndjson").exists()
+    assert site.audit == []
+    assert done.code == 0
+
+
+def test_what_was_kept_is_listed(site: Site) -> None:
+    assert "no campaign" in site.run("test", "--list").out
+    done = site.run("test", "n1", "--json", *QUICK)
+    assert done.document["id"] in site.run("test", "--list").out
+    again = site.run("test", "--resume", "last")
+    assert (again.code, again.out) == (64, ""), "none was interrupted"
 
 
 def test_a_node_without_a_test_program_says_what_to_set(site: Site) -> None:
@@ -52,7 +76,7 @@ def test_a_node_without_a_test_program_says_what_to_set(site: Site) -> None:
            for line in text.splitlines()]  # fmt: skip
     path = site.file("untested.yaml", "\n".join(cut) + "\n")
     done = site.run("test", "n1", "--json", *QUICK, inventory=path)
-    assert "nccl_tests" in done.document["nodes"][0]["refused"]
+    assert "nccl_tests" in done.document["refused"]["n1"]
     assert done.code == 3
 
 
@@ -89,6 +113,6 @@ def test_a_real_all_reduce(site: Site) -> None:
     path = site.file("torch.yaml", f"defaults: {{torch_python: {torch_python()}}}\nlocal: true\n")
     here = site.run("inventory", "--json", inventory=path).document["nodes"][0]["name"]
     done = site.run("test", here, "--json", inventory=path)
-    (report,) = done.document["nodes"]
-    assert (report["engine"], report["ranks"]) == ("torch-gloo", 2), report
-    assert report["busbw_max_gb_s"] > 0
+    (run,) = done.document["runs"]
+    assert (run["engine"], run["ranks"]) == ("torch-gloo", 2), run
+    assert run["busbw_gb_s"] > 0

@@ -95,6 +95,11 @@ class Api:
         self.lingers: dict[str, int] = {}
         """Pod -> how many lists it still appears in after it was evicted (its grace period)."""
         self.evictions: list[Object] = []
+        self.jobs: dict[str, Object] = {}
+        self.deleted: list[str] = []
+        """Names of Jobs that were deleted."""
+        self.job_ends: Callable[[Object], tuple[str, str]] = lambda job: ("Complete", "")
+        """Job -> the condition that it has ended with ("" while it runs), and its pod's log."""
         self.answer: tuple[int, str] | None = None
         """(status, reason) for every request, when set."""
         self.lock = threading.RLock()
@@ -114,6 +119,9 @@ class Api:
 
             def do_POST(self) -> None:
                 _reply(self, *api.evict(self.path, self.headers, json.loads(_body(self))))
+
+            def do_DELETE(self) -> None:
+                _reply(self, *api.delete(self.path))
 
             def do_PATCH(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
@@ -198,6 +206,8 @@ class Api:
             return 200, found
         parts = [part for part in split.path.split("/") if part]
         with self.lock:
+            if parts[:1] == ["apis"] or parts[2:3] == ["namespaces"]:
+                return self._of_jobs(parts, urllib.parse.unquote(split.query))
             if parts == ["api", "v1", "nodes"]:
                 return 200, _list("NodeList", list(self.nodes.values()))
             if parts == ["api", "v1", "pods"]:
@@ -208,6 +218,41 @@ class Api:
             if parts[:3] == ["api", "v1", "nodes"] and parts[3] in self.nodes:
                 return 200, copy.deepcopy(self.nodes[parts[3]])
         return _refusal(404, "NotFound", f'nodes "{parts[-1]}" not found')
+
+    def _of_jobs(self, parts: list[str], query: str) -> tuple[int, Any]:
+        """A Job, the pods that its selector finds, a pod's log."""
+        name = query.partition("job-name=")[2] if parts[-1] == "pods" else parts[-1]
+        name = parts[-2] if parts[-1] == "log" else name
+        job = self.jobs.get(name)
+        if job is None:
+            return _refusal(404, "NotFound", f'jobs.batch "{name}" not found')
+        end, log = self.job_ends(job)
+        if parts[-1] == "log":
+            return 200, log
+        if parts[-2:-1] == ["jobs"]:
+            conditions = [{"type": end, "status": "True"}] if end else []
+            return 200, {**job, "status": {"conditions": conditions}}
+        found = pod(name, "gpu3", owner=f"Job/{name}", namespace="default")
+        found["metadata"]["labels"] = {"job-name": name}
+        return 200, _list("PodList", [found]) if parts[-1] == "pods" else found
+
+    def create(self, body: Object) -> tuple[int, Object]:
+        """A POST of a Job."""
+        name = body["metadata"]["name"]
+        body["metadata"]["namespace"] = "default"
+        body["spec"]["selector"] = {"matchLabels": {"job-name": name}}
+        self.jobs[name] = body
+        return 201, body
+
+    def delete(self, path: str) -> tuple[int, Object]:
+        """A DELETE of a Job."""
+        self.requests.append(f"DELETE {path}")
+        name = path.partition("?")[0].rsplit("/", 1)[-1]
+        with self.lock:
+            if self.jobs.pop(name, None) is None:
+                return _refusal(404, "NotFound", f'jobs.batch "{name}" not found')
+            self.deleted.append(name)
+        return 200, {"kind": "Status", "apiVersion": "v1", "status": "Success", "code": 200}
 
     def _selected(self, selector: str) -> list[Object]:
         unwanted = [term.partition("!=")[2] for term in selector.split(",") if "!=" in term]
@@ -231,6 +276,8 @@ class Api:
     def evict(self, path: str, headers: Any, body: Object) -> tuple[int, Object]:
         """A POST to a pod's eviction subresource."""
         self.requests.append(f"POST {path}")
+        if body.get("kind") == "Job":
+            return self.create(body)
         name = body["metadata"]["name"]
         if "viewer" in headers.get("Authorization", ""):
             return _refusal(403, "Forbidden", f'pods "{name}" is forbidden: User "viewer"')
@@ -308,10 +355,11 @@ def _refusal(code: int, reason: str, message: str) -> tuple[int, Object]:
     }  # fmt: skip
 
 
-def _reply(handler: BaseHTTPRequestHandler, code: int, body: Object) -> None:
-    raw = json.dumps(body).encode()
+def _reply(handler: BaseHTTPRequestHandler, code: int, body: Object | str) -> None:
+    text = isinstance(body, str)
+    raw = body.encode() if isinstance(body, str) else json.dumps(body).encode()
     handler.send_response(code)
-    handler.send_header("Content-Type", "application/json")
+    handler.send_header("Content-Type", "text/plain" if text else "application/json")
     handler.send_header("Content-Length", str(len(raw)))
     handler.end_headers()
     handler.wfile.write(raw)
@@ -331,7 +379,30 @@ def _resource(name: str, kind: str, *, namespaced: bool) -> Object:
 _DISCOVERY: dict[str, Object] = {
     "/version": {"major": "1", "minor": "33", "gitVersion": "v1.33.1"},
     "/api": {"kind": "APIVersions", "versions": ["v1"]},
-    "/apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
+    "/apis": {
+        "kind": "APIGroupList",
+        "apiVersion": "v1",
+        "groups": [
+            {
+                "name": "batch",
+                "versions": [{"groupVersion": "batch/v1", "version": "v1"}],
+                "preferredVersion": {"groupVersion": "batch/v1", "version": "v1"},
+            }
+        ],
+    },
+    "/apis/batch/v1": {
+        "kind": "APIResourceList",
+        "groupVersion": "batch/v1",
+        "resources": [
+            {
+                "name": "jobs",
+                "singularName": "job",
+                "namespaced": True,
+                "kind": "Job",
+                "verbs": ["create", "delete", "get", "list"],
+            }
+        ],
+    },
     "/api/v1": {
         "kind": "APIResourceList",
         "groupVersion": "v1",
