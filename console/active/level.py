@@ -25,8 +25,8 @@ ENOUGH = 8
 """Runs that weigh as much as the usual scatter: science 1.3's full rule."""
 FEW = 16
 """Up to so many participants the second best is the anchor: five of eight may be slow."""
-TOP = 0.8
-"""Share below the anchor: a fifth of them good is enough to find the good level."""
+TOP = 0.85
+"""Share below the anchor: 15 % of them good is enough to find the good level."""
 
 
 class Level(NamedTuple):
@@ -57,7 +57,7 @@ def level(
 
     `bests`: the best value of each participant where some were measured more often than others,
     else the values themselves. Of few the second best is the anchor, as most may be slow; of many
-    their 80th percentile, which one lucky run does not lift. Bandwidth is bounded by hardware from
+    their 85th percentile, which one lucky run does not lift. Bandwidth is bounded by hardware from
     above, so the upper cluster is what is possible, however many are below.
     """
     ordered = sorted(value for value in values if value > 0)

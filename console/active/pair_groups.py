@@ -8,7 +8,7 @@ slow means different sides, and a bad uplink is what lets this colour all nodes 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from msgspec import Struct
 
@@ -96,10 +96,11 @@ def _label_fault(view: View, name: str, members: list[str]) -> Fault | None:
     return Fault(name, tuple(members), tally.inside_fast, tally.across_bad, across, half)
 
 
-def _tally(view: View, members: frozenset[str]) -> Tally:
+def _tally(view: View, members: frozenset[str], among: Collection[str] = ()) -> Tally:
+    """Of pairs that look clear, within `among` if given."""
     tally = Tally(hit=set())
     for a, b, look in pairs(view):
-        if look is Look.GRAY:
+        if look is Look.GRAY or (among and not (a in among and b in among)):
             continue
         ends = (a in members) + (b in members)
         where = ("others", "across", "inside")[ends]
@@ -159,10 +160,8 @@ def _by_colour(view: View) -> Iterator[Fault]:
 
 
 def _colour_fault(view: View, small: list[str], whole: int) -> Fault | None:
-    if len(small) < 2 or sum(n in view.mixed for n in small) < 2:
-        return None
-    tally = _tally(view, frozenset(small))
-    if tally.across_bad < LEAST or not tally.inside_fast:
+    tally = _tally(view, frozenset(small), view.good)
+    if len(tally.hit) < 2 or tally.across_bad < LEAST or not tally.inside_fast:
         return None
     across = tally.across_bad + tally.across_fast
     half = len(small) > MINORITY * whole

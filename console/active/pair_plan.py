@@ -8,7 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterable, Sequence
 
-from console.active.pair_view import BAD, Edge, Look, View
+from console.active.pair_groups import faults
+from console.active.pair_view import BAD, Look, View
 from console.active.results import Group
 from probes.event import Severity
 
@@ -17,13 +18,16 @@ TRIES = 3
 MOST = 7
 """Runs of one suspect; what is not clear then stays a suspicion."""
 PARTNERS = 2
-"""Known-good partners that must agree before anything is certain."""
+"""Known-good partners that name a node."""
+SURE = 3
+"""Known-good partners that make it certain: two chance collisions in a row are not rare (3 % of
+campaigns with 10 % ECMP collisions, simulated), three are."""
 RUNS = 2
 """Runs of a slow pair of good nodes."""
 REPEATS = 16
 """Slow pairs of good nodes that are run again in one round; more are a fabric, not paths."""
 INSIDE = 2
-"""Partners inside an island that each of its nodes is to meet."""
+"""Fast pairs that a group is to have inside; other ends that an end of a slow pair is to meet."""
 FEW_PAIRS = 3
 """Up to so many pairs a round gets one of known-good nodes as its yardstick."""
 
@@ -37,7 +41,10 @@ class Plan:
         self.mixed_order = rng.sample(list(view.nodes), len(view.nodes))
         self.free = set(view.nodes)
         self.pairs: list[Group] = []
-        self.suspects, self.mixed = view.suspects, view.mixed
+        self.faults = faults(view) if view.good else []
+        self.explained = {node for fault in self.faults for node in fault.nodes}
+        """Nodes behind a common uplink: their slow pairs need no other reason."""
+        self.suspects = [n for n in view.suspects if n not in self.explained]
         self.clean = [n for n in self.mixed_order if view.clean(n)]
 
     def add(self, a: str, b: str, why: str) -> None:
@@ -46,11 +53,10 @@ class Plan:
         self.pairs.append(Group(nodes=(a, b), rail=self.rail, why=why))
 
     def partner(self, node: str, among: Iterable[str], fits: Callable[[str], bool]) -> str | None:
-        """The first free node of `among` that fits and has not met `node`."""
-        met = self.view.met[node]
-        return next(
-            (p for p in among if p != node and p in self.free and p not in met and fits(p)), None
-        )
+        """The first free node of `among` that fits and gave `node` no clear answer yet."""
+        looks = self.view.looks(node)
+        new = (p for p in among if looks.get(p, Look.GRAY) is Look.GRAY)
+        return next((p for p in new if p != node and p in self.free and fits(p)), None)
 
     def with_good(self, node: str) -> bool:
         """Pair with a known-good node, best one that was never met."""
@@ -62,6 +68,11 @@ class Plan:
             return False
         self.add(node, found, f"{node} with known good {found}")
         return True
+
+    def free_with(self, node: str, among: Iterable[str], why: str) -> None:
+        """Pair with a node of `among` if `node` is still free."""
+        if node in self.free:
+            self.together(node, among, why)
 
     def together(self, node: str, among: Iterable[str], why: str) -> bool:
         """Pair with a node of `among` that it has not met."""
@@ -83,7 +94,7 @@ def follow_up(
     _untested(plan)
     _suspects(plan)
     _again(plan)
-    _islands(plan)
+    _sides(plan)
     if fill:
         _idle(plan)
     if plan.pairs and len(plan.pairs) <= FEW_PAIRS:
@@ -135,7 +146,7 @@ def _rest(plan: Plan, waiting: Sequence[str]) -> None:
 
 def _proven(view: View, node: str) -> bool:
     """Enough known-good partners agree that it is slow."""
-    return len(view.counted(node)) >= PARTNERS and (view.quiet(node) or not view.crowded)
+    return len(view.counted(node)) >= SURE and (view.quiet(node) or not view.crowded)
 
 
 def _cleared(view: View, node: str) -> bool:
@@ -144,11 +155,15 @@ def _cleared(view: View, node: str) -> bool:
 
 
 def _with_suspect(plan: Plan, node: str) -> bool:
-    """Those of the same place first."""
-    if plan.mixed:
-        return plan.together(node, plan.mixed, f"{node} with one that is slow with some")
-    near = sorted(view.unclear, key=lambda p: not plan.view.near(node, p))
-    return plan.together(node, near, "suspects together")
+    """A fellow suspect, or both ends of a slow pair of good nodes, one after the other."""
+    view, looks = plan.view, plan.view.looks(node)
+    if not view.unlike_fellows(node):
+        near = sorted(view.unclear, key=lambda p: not view.near(node, p))
+        if plan.together(node, near, "suspects together"):
+            return True
+    begun = sorted(view.odd_pairs, key=lambda pair: not (pair[0] in looks or pair[1] in looks))
+    ends = [end for pair in begun for end in pair]
+    return plan.together(node, ends, f"{node} with an end of a slow pair")
 
 
 def _again(plan: Plan) -> None:
@@ -158,18 +173,26 @@ def _again(plan: Plan) -> None:
         for partner, look in view.looks(node).items():
             if look not in BAD or not {node, partner} <= (plan.free & view.good):
                 continue
+            if plan.explained & {node, partner}:
+                continue
             if len(view.met[node][partner]) < RUNS and asked < REPEATS:
                 plan.add(node, partner, "the same pair again")
                 asked += 1
 
 
-def _islands(plan: Plan) -> None:
-    """Nodes slow with outsiders and fast with each other: run more of them together."""
+def _sides(plan: Plan) -> None:
+    """Several slow pairs of good nodes may share an uplink: which of their ends are alike?"""
     view = plan.view
-    for node in plan.mixed:
-        inside = sum(p in view.met[node] for p in plan.mixed)
-        if node in plan.free and inside < min(INSIDE, len(plan.mixed) - 1):
-            plan.together(node, plan.mixed, "slow with others, together")
+    for fault in plan.faults:
+        if fault.inside < INSIDE:
+            for node in fault.nodes:
+                plan.free_with(node, fault.nodes, "inside the group")
+    ends = [end for pair in view.odd_pairs[:REPEATS] for end in pair if end not in plan.explained]
+    if len(view.odd_pairs) < INSIDE:
+        return
+    for node in dict.fromkeys(ends):
+        if sum(p in view.met[node] for p in ends) <= INSIDE:
+            plan.free_with(node, ends, "ends of slow pairs")
 
 
 def _idle(plan: Plan) -> None:

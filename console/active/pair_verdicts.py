@@ -2,7 +2,7 @@
 
 Pair bad and both good otherwise: the path. Bad with two known-good partners: the node. Bad only
 across a group's border: the fabric, and nobody is drained. A healthy node must never be named
-with certainty, so that certain means all of: two known-good partners, each of them slow with nobody
+with certainty, so that certain means all of: three known-good partners, each slow with nobody
 good; some other pair fast in the same round; a clear effect; a quiet round where many pairs were
 slow; not fast with any fellow suspect; no fault of a whole group about; and few suspects.
 """
@@ -14,9 +14,8 @@ from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 from console.active import expect, pair_words
-from console.active.level import grade
 from console.active.pair_groups import Fault, faults, pairs
-from console.active.pair_plan import PARTNERS
+from console.active.pair_plan import PARTNERS, SURE
 from console.active.pair_view import BAD, Edge, Look, View, measured
 from console.active.pair_words import evidence, gb_s, hosts
 from console.active.results import Confidence, Verdict
@@ -26,6 +25,10 @@ from probes.event import Severity
 MANY = 3
 MANY_SHARE = 0.25
 """More suspects than three and a quarter of the nodes: a split, which names nobody for sure."""
+ODD = 3
+"""Slow pairs of good nodes from which the fabric is in doubt, and no node is named for sure."""
+FAR = 0.80
+"""Below it a node that reached the gray zone once is not slow by itself, but now and then."""
 PAST = 0.90
 """Share of the own past below which something changed: 10 %, as Greyhound's gate [science 1.3]."""
 LOST = 0.85
@@ -265,10 +268,14 @@ class _Judge:
 
     def _confidence(self, node: str, partners: Sequence[str]) -> Confidence:
         view = self.view
-        if len(partners) < PARTNERS or view.mixed or self.many or self.all_slow is not None:
+        overshadowed = self.many or self.all_slow is not None or len(view.odd_pairs) >= ODD
+        if len(partners) < PARTNERS or overshadowed or self.faults:
             return Confidence.SUSPECTED
+        if Look.GRAY in view.looks(node).values():
+            far = statistics.fmean(view.shares(node)) < FAR
+            return Confidence.SUSPECTED if far else Confidence.LIKELY
         quiet = view.quiet(node) or not view.crowded
-        if len(view.counted(node)) >= PARTNERS and quiet and view.apart(node):
+        if len(view.counted(node)) >= SURE and quiet and view.apart(node):
             return Confidence.CERTAIN
         return Confidence.LIKELY
 

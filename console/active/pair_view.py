@@ -170,9 +170,11 @@ class View:
         return [n for n in self.suspects if self.verdict_of(n) is not Severity.OK]
 
     def slow_pair(self, a: str, b: str) -> bool:
-        """Whether each run of a pair is slow, and all together clearly."""
-        edges = self.met[a].get(b, ())
-        clearly = grade([edge.share for edge in edges], self.noise) is not Severity.OK
+        """Whether each run of a pair is slow, and those after the one that was chosen for it,
+        clearly: of a thousand healthy pairs one is slow by chance."""
+        edges = self.met[a].get(b, [])
+        shares = [edge.share for edge in edges]
+        clearly = grade(shares[1:] or shares, self.noise) is not Severity.OK
         return bool(edges) and all(edge.look in BAD for edge in edges) and clearly
 
     @property
@@ -190,7 +192,7 @@ class View:
         return node in self.good and not self._bad_with_good(node)
 
     def _bad_with_good(self, node: str) -> list[str]:
-        return [p for p, look in self.looks(node).items() if look in BAD and p in self.good]
+        return [p for p in self.met[node] if p in self.good and self.pair(node, p) in BAD]
 
     def against(self, node: str) -> list[str]:
         """Known-good partners that a node which never was fast is slow with, in order met."""
@@ -212,15 +214,36 @@ class View:
         return max((one.noise for one in self.levels.values()), default=0.0)
 
     def apart(self, node: str) -> bool:
-        """Whether it can be excluded that this suspect and others only share an uplink.
+        """Whether it can be excluded that this suspect is healthy behind a bad uplink.
 
-        They would be fast together. Nodes that labels put into different places share none.
+        It would be fast with a fellow suspect, and with one end of each slow pair of good nodes.
+        Nodes that labels put into different places share no uplink.
         """
-        met = self.met[node]
-        if self.mixed:
-            return any(p in met for p in self.mixed if p != node)
-        alike = [p for p in self.unclear if p != node and self.near(node, p)]
-        return not alike or any(p in met for p in alike)
+        return self.unlike_ends(node) and self.unlike_fellows(node)
+
+    def unlike_ends(self, node: str) -> bool:
+        """Slow with both ends of a slow pair of good nodes, if there is one."""
+        bad = self._bad(node)
+        return not self.odd_pairs or any(a in bad and b in bad for a, b in self.odd_pairs)
+
+    def unlike_fellows(self, node: str) -> bool:
+        """Slow with another suspect of its place, if there is one."""
+        alike = {p for p in self.unclear if p != node and self.near(node, p)}
+        return not alike or bool(alike & self._bad(node))
+
+    def _bad(self, node: str) -> set[str]:
+        return {p for p, look in self.looks(node).items() if look in BAD}
+
+    @cached_property
+    def odd_pairs(self) -> list[tuple[str, str]]:
+        """Pairs that are slow although both nodes are good with others."""
+        order = {node: i for i, node in enumerate(self.nodes)}
+        return [
+            (a, b)
+            for a in self.nodes
+            for b in self.met[a]
+            if order[a] < order[b] and {a, b} <= self.good and self.slow_pair(a, b)
+        ]
 
     def near(self, a: str, b: str) -> bool:
         """Whether two nodes may share a leaf; unknown counts as yes."""
