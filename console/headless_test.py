@@ -7,7 +7,7 @@ import contextlib
 import shutil
 import sys
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,11 +22,11 @@ from console.active.results import Campaign
 from console.engine import Engine
 from console.headless_act import own_signals
 from console.launch import chosen, engine_for, run_async
-from console.output import Exit, Stdout, as_json, as_ndjson, exit_code, say
-from console.settings import demo_dir, private, state_dir
+from console.output import Exit, Stdout, as_json, exit_code, say
+from console.settings import demo_dir, state_dir
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
-from probes.event import Event, Sample, Severity
+from probes.event import Severity
 
 if TYPE_CHECKING:
     from console.options import Request
@@ -141,8 +141,6 @@ def _refused(plan: CampaignPlan, how: How) -> int:
 
 async def _measure(engine: Engine, plan: CampaignPlan, how: How, kept: store.Kept | None) -> int:
     """The campaign with its progress; interrupted, what there is is reported all the same."""
-    samples: list[Event] = []
-    engine.taps.append(lambda event: _of_one_node(event, plan, samples))
     campaigner = planning.campaigner(engine, plan, kept)
     narrator = Narrator(campaigner)
     try:
@@ -154,7 +152,6 @@ async def _measure(engine: Engine, plan: CampaignPlan, how: How, kept: store.Kep
         raise
     finally:
         narrator.close()
-        _store(samples, engine.state)
         if campaigner.record.trouble:
             say(campaigner.record.trouble)
     engine.fleet.tick()
@@ -162,24 +159,6 @@ async def _measure(engine: Engine, plan: CampaignPlan, how: How, kept: store.Kep
     if campaign.interrupted:
         return max(Exit.UNKNOWN, exit_code(campaign.verdict))
     return exit_code(campaign.verdict)
-
-
-def _of_one_node(event: Event, plan: CampaignPlan, samples: list[Event]) -> None:
-    """What a later resume asks for: whether this very node has passed."""
-    alone = plan.asked.level in ("gpu", "node")
-    if alone and isinstance(event, Sample) and event.probe in ("job", "nccl", "gpu_test"):
-        samples.append(event)
-
-
-def _store(samples: Sequence[Event], state: Path) -> None:
-    """Append the results to the state directory; a full disk costs the record, not the result."""
-    if not samples:
-        return
-    try:
-        with (private(state) / "tests.ndjson").open("ab") as file:
-            file.write(as_ndjson(samples))
-    except OSError as error:
-        say(f"results not stored: {error.strerror}")
 
 
 def _report(campaign: Campaign, how: How) -> None:

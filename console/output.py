@@ -228,16 +228,17 @@ def as_ndjson(events: Iterable[Event]) -> bytes:
 
 def schema() -> dict[str, object]:
     """JSON Schema of the documents and of the Event union."""
+    from console.active.results import Campaign
     from console.diagnose.command import Diagnosis
 
-    kinds = (Document, Diagnosis, Event)
-    (one_pass, diagnosis, event), components = msgspec.json.schema_components(
+    kinds = (Document, Diagnosis, Campaign, Event)
+    (one_pass, diagnosis, campaign, event), components = msgspec.json.schema_components(
         kinds, ref_template="#/$defs/{name}"
     )
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "gpuconsole",
-        "oneOf": [one_pass, diagnosis, event],
+        "oneOf": [one_pass, diagnosis, campaign, event],
         "$defs": components,
     }
 

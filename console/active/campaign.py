@@ -149,8 +149,9 @@ class Campaigner:
         until = time.monotonic() + CLEAR_S
         while True:
             await self.engine.read_schedulers()
-            ending = [n for n in names if safety.ending(self.engine.fleet.nodes[n].allocation)]
-            if not ending or self.plan.asked.launch == "ssh" or time.monotonic() > until:
+            ours, nodes = self._claim().jobs, self.engine.fleet.nodes
+            ending = ours and any(safety.ending(nodes[name].allocation, ours) for name in names)
+            if not ending or time.monotonic() > until:
                 return
             await asyncio.sleep(LOOK_S)
 
@@ -180,7 +181,7 @@ class Campaigner:
 
     def _no_longer(self, run: Run) -> str:
         """Why this group cannot be tested after all."""
-        claim = safety.claim_of(self.plan.asked, self.plan.reserved, self.engine.fleet.errors)
+        claim = self._claim()
         for name in run.group.nodes:
             answer = safety.judge(self.engine.fleet.nodes[name], claim)
             if answer.refused:
@@ -189,12 +190,16 @@ class Campaigner:
                 return f"{name}: back in service since this was planned"
         return ""
 
+    def _claim(self) -> safety.Claim:
+        plan = self.plan
+        return safety.claim_of(plan.asked, plan.reserved, self.engine.fleet.errors, plan.id)
+
     def _watch(self, event: Event) -> None:
         """Somebody else's job on a node under test has the right of way."""
         if not isinstance(event, Allocation) or self.plan.asked.force:
             return
         task = self._testing.get(event.node)
-        work = safety.working(event)
+        work = safety.working(event, self._claim().jobs)
         if task is not None and work and not task.done() and task not in self._reasons:
             self._reasons[task] = f"{event.node}: {work} came, so the test was broken off"
             task.cancel()

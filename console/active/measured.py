@@ -16,6 +16,7 @@ CLUES_MOST = 20
 RANKS_MOST = 16_384
 READINGS_MOST = 1024
 TEXT_CHARS = 300
+NAME_CHARS = 40
 
 READINGS = {
     "gemm_bf16_tflops": ("gemm_bf16", "TFLOPS"),
@@ -38,8 +39,8 @@ def run_of(run: Run, samples: Sequence[Sample], state: Progress, error: str = ""
     return msgspec.structs.replace(
         run,
         state=state,
-        engine=str(summary.get("engine", "")),
-        version=str(summary.get("version", "")),
+        engine=clean(str(summary.get("engine", "")), NAME_CHARS),
+        version=clean(str(summary.get("version", "")), NAME_CHARS),
         ranks=_whole(summary.get("ranks")),
         busbw_gb_s=busbw(summary) if state is Progress.DONE else None,
         rows=tuple(rows(tests)),

@@ -30,7 +30,10 @@ def lacking(node: Node, asked: Asked) -> str:
     if asked.level is Level.GPU or asked.engine == "torch" or not single:
         if asked.level is not Level.GPU and asked.engine == "nccl-tests":
             return "nccl-tests on several nodes needs MPI: use --launch srun or kubectl"
-        return "" if node.torch_python else f"torch_python is not set for group {node.group}"
+        if node.torch_python:
+            return ""
+        more = "" if asked.level is Level.GPU else "; nccl-tests alone needs --launch srun here"
+        return f"torch_python is not set for group {node.group}{more}"
     if asked.engine == "nccl-tests":
         return "" if node.nccl_tests else f"nccl_tests is not set for group {node.group}"
     if node.nccl_tests or node.torch_python:

@@ -45,6 +45,8 @@ async def plan(engine: Engine, asked: Asked, kept: store.Kept | None = None) -> 
         answers[node] = safety.Answer(refused=why) if why else safety.judge(facts, claim)
     refused = {node: answer.refused for node, answer in answers.items() if answer.refused}
     if kept is not None:
+        if told := next((why for node in asked.nodes if (why := forbidden(node))), ""):
+            raise UsageError(told)
         # The rounds follow from the same nodes as before; who is busy now is found at its turn.
         refused = kept.campaign.refused
     return _planned(engine, asked, name, answers, dict(refused), reserved)

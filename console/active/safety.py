@@ -15,7 +15,7 @@ from msgspec import Struct
 from console.active.ask import Asked
 from console.active.results import Group
 from inventory.node import Node
-from inventory.scheduler import Allocation
+from inventory.scheduler import Allocation, Job
 from probes.event import NodeState
 from probes.facts import NodeFacts
 
@@ -26,7 +26,7 @@ SMALLEST = 2
 NOT_YET = "not read yet"
 """Ends a refusal that a moment's wait may lift."""
 OURS = "gpuconsole-"
-"""Begins the names of jobs that we submit."""
+"""Begins the names of jobs that we submit; behind it stands the campaign's id."""
 LIVE = (NodeState.UP, NodeState.DEGRADED)
 COMING = (NodeState.PENDING, NodeState.CONNECTING, NodeState.STALE, NodeState.HUNG)
 
@@ -43,9 +43,13 @@ class Claim(Struct, frozen=True):
     """The scheduler starts it: a drained node takes no jobs."""
     errors: Mapping[str, str] = {}
     """Scheduler -> why it cannot be asked just now."""
+    jobs: str = ""
+    """What the names of this campaign's own jobs begin with; "" while there are none."""
 
 
-def claim_of(asked: Asked, reserved: Iterable[str], errors: Mapping[str, str]) -> Claim:
+def claim_of(
+    asked: Asked, reserved: Iterable[str], errors: Mapping[str, str], campaign: str = ""
+) -> Claim:
     """What this request may count as its own."""
     return Claim(
         force=asked.force,
@@ -53,6 +57,7 @@ def claim_of(asked: Asked, reserved: Iterable[str], errors: Mapping[str, str]) -
         sessions=asked.launch == "ssh",
         keeps_slurm=asked.launch == "srun",
         errors=dict(errors),
+        jobs=f"{OURS}{campaign}" if campaign and asked.launch != "ssh" else "",
     )
 
 
@@ -127,7 +132,7 @@ def taken(facts: NodeFacts, claim: Claim) -> str:
 def busy(facts: NodeFacts, claim: Claim) -> str:
     """What runs there, or what keeps us from knowing."""
     now = facts.allocation
-    if now is not None and (work := working(now)):
+    if now is not None and (work := working(now, claim.jobs)):
         return f"busy: {work}"
     if not claim.sessions:
         return ""
@@ -142,9 +147,9 @@ def busy(facts: NodeFacts, claim: Claim) -> str:
     return f"busy: {', '.join(sorted(users))} on its GPUs" if users else ""
 
 
-def working(now: Allocation) -> str:
-    """The jobs a scheduler has there, ours excepted; "" for none."""
-    jobs = [job for job in now.jobs if not job.name.startswith(OURS)]
+def working(now: Allocation, ours: str = "") -> str:
+    """The jobs a scheduler has there, those that begin with `ours` excepted; "" for none."""
+    jobs = [job for job in now.jobs if not is_ours(job, ours)]
     if jobs:
         return ", ".join(f"job {job.id} {job.user}".strip() for job in jobs)
     if now.state in ("allocated", "mixed", "draining") and not now.jobs:
@@ -152,9 +157,14 @@ def working(now: Allocation) -> str:
     return ""
 
 
-def ending(now: Allocation | None) -> bool:
+def is_ours(job: Job, ours: str) -> bool:
+    """Whether it is one of our own; Kubernetes has only lower-case names."""
+    return bool(ours) and job.name.lower().startswith(ours.lower())
+
+
+def ending(now: Allocation | None, ours: str) -> bool:
     """Only our own job is still there, or the scheduler is clearing up after it."""
-    return now is not None and now.busy and all(job.name.startswith(OURS) for job in now.jobs)
+    return now is not None and now.busy and all(is_ours(job, ours) for job in now.jobs)
 
 
 def out_of_service(facts: NodeFacts, claim: Claim) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -38,7 +39,7 @@ class Desk(MemoryScheduler):
 
     def __init__(self, names: Sequence[str]) -> None:
         self.states = dict.fromkeys(names, "idle")
-        self.jobs: dict[str, tuple[Job, ...]] = {}
+        self.held: dict[str, tuple[Job, ...]] = {}
         self.why: dict[str, str] = {}
         self.reads = 0
         self.broken = ""
@@ -50,7 +51,7 @@ class Desk(MemoryScheduler):
         return [
             Allocation(
                 node=name, at=float(self.reads), scheduler=self.name, state=state,
-                reason=self.why.get(name, ""), jobs=self.jobs.get(name, ()),
+                reason=self.why.get(name, ""), jobs=self.held.get(name, ()),
             )
             for name, state in self.states.items()
         ]  # fmt: skip
@@ -143,10 +144,10 @@ class Rig:
         for name in names:
             self.desk.states[name], self.desk.why[name] = "drained", "gpuconsole: slow"
 
-    async def plan(self, level: Level = Level.PAIRS, **asked: object) -> CampaignPlan:
+    async def plan(self, level: Level = Level.PAIRS, **asked: Any) -> CampaignPlan:
         return await planning.plan(
             self.engine, Asked(nodes=tuple(self.names), level=level, **asked)
-        )  # type: ignore[arg-type]
+        )
 
     def campaign(self, plan: CampaignPlan, kept: store.Kept | None = None) -> Campaigner:
         localiser = Two(plan.willing)
@@ -204,7 +205,7 @@ async def test_nodes_that_we_drained_do_not_count(make: Make) -> None:
 
 async def test_busy_and_foreign_nodes_are_left_alone_with_why(make: Make) -> None:
     rig = make(6)
-    rig.desk.jobs["a1"] = (Job(id="812", user="lin"),)
+    rig.desk.held["a1"] = (Job(id="812", user="lin"),)
     rig.desk.states["a2"], rig.desk.why["a2"] = "drained", "RMA"
     plan = await rig.plan()
     assert plan.willing == ("a3", "a4", "a5", "a6")

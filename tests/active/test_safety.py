@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from console.active import safety
-from console.active.results import Group
+from console.active.ask import Asked
+from console.active.results import Group, Level
 from inventory.node import Node
 from inventory.scheduler import Allocation, Job
 from probes.event import NodeState, NodeStatus, Sample
@@ -46,8 +47,8 @@ def facts(
     return found
 
 
-OURS = {"reason": "gpuconsole: slow"}
-THEIRS = {"reason": "RMA", "reason_by": "dcops"}
+OURS: dict[str, Any] = {"reason": "gpuconsole: slow"}
+THEIRS: dict[str, Any] = {"reason": "RMA", "reason_by": "dcops"}
 
 
 @pytest.mark.parametrize(
@@ -109,11 +110,15 @@ def test_only_nodes_in_service_count() -> None:
 
 
 def test_our_own_job_is_no_busy_node() -> None:
-    ours = [Job(id="9", name="gpuconsole-20261129T235900Z-pairs")]
-    now = facts("allocated", jobs=ours).allocation
-    assert safety.ending(now)
-    assert safety.judge(facts("allocated", jobs=ours), IDLE).refused == ""
-    assert not safety.ending(facts("allocated", jobs=[*ours, Job(id="7")]).allocation)
+    asked = Asked(nodes=("n1",), level=Level.PAIRS, launch="srun")
+    claim = safety.claim_of(asked, (), {}, "20261129T235900Z-pairs")
+    ours = [Job(id="9", name="gpuconsole-20261129T235900Z-pairs-1")]
+    assert safety.ending(facts("allocated", jobs=ours).allocation, claim.jobs)
+    assert safety.judge(facts("allocated", jobs=ours), claim).refused == ""
+    other = [*ours, Job(id="7", name="gpuconsole-20261129T235901Z-pairs-1")]
+    assert not safety.ending(facts("allocated", jobs=other).allocation, claim.jobs)
+    assert "job 7" in safety.judge(facts("allocated", jobs=other), claim).refused
+    assert "job 9" in safety.judge(facts("allocated", jobs=ours), IDLE).refused
 
 
 @st.composite
