@@ -243,20 +243,21 @@ class Jobs:
     def kill_all(self) -> "None":
         """Kill every descendant of this process; without /proc, the running test's child.
 
-        The running test's folder goes with them.
+        The running test's container and folder go with them.
         """
-        if self._job is not None:
-            self._job.start_no_more()
-        child = None if self._job is None else self._job.child
+        job = self._job
+        if job is not None:
+            job.start_no_more()
+        bury = [] if job is None else job.bury  # the job's thread forgets it when the child is dead
+        child = None if job is None else job.child
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)
         kill_tree(os.getpid(), itself=False)
-        if self._job is not None:
-            _buried(self._job.bury, 0.0)
-        if self._job is not None and self._job.folder:
+        _buried(bury, 0.0)
+        if job is not None and job.folder:
             import shutil
 
-            shutil.rmtree(self._job.folder, ignore_errors=True)
+            shutil.rmtree(job.folder, ignore_errors=True)
 
     def _serve(self) -> "None":
         while True:
