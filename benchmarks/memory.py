@@ -163,7 +163,9 @@ def _values(series: Series, step: int) -> list[float]:
     return [1755 + step % 3, 2619, 655.0 + step % 7, 61, 75, 97, 61, 53, 1e11, 1e11, 1e9, 1e9]
 
 
-def days_kept(bytes_per_row: dict[str, float]) -> dict[str, dict[str, float]]:
+def days_kept(
+    bytes_per_row: dict[str, float], bytes_per_series: float
+) -> dict[str, dict[str, float]]:
     """How the size is shared out, by the rules of console/memory/thin.py."""
     told = {}
     for nodes in SIZES:
@@ -171,7 +173,7 @@ def days_kept(bytes_per_row: dict[str, float]) -> dict[str, dict[str, float]]:
         a_day = {
             one.name: rows * 86400 / one.step_s * bytes_per_row[one.name] for one in thin.LEVELS
         }
-        room = thin.FULL * MOST_BYTES
+        room = thin.FULL * MOST_BYTES - rows * bytes_per_series
         kept = {one.name: one.kept_s / 86400 for one in thin.LEVELS}
         for level, least_s in thin.CUTS:
             over = sum(kept[name] * a_day[name] for name in kept) - room
@@ -198,9 +200,10 @@ def baselines(nodes: int, folder: Path) -> dict[str, float]:
         began = time.process_time()
         found = past.read(db, 1.7e9)
         runs.append(1e3 * (time.process_time() - began))
+    each = thin.used_bytes(db) / (nodes * GPUS)
     db.close()
     assert found["gpu0001", "0000:01:00.0", "sm_clock_mhz"].median == 1755
-    return {"own_ms": statistics.median(runs)}
+    return {"own_ms": statistics.median(runs), "bytes_per_series": each}
 
 
 def main() -> None:
@@ -215,9 +218,9 @@ def main() -> None:
         told: dict[str, object] = {}
         told |= feeding(options.nodes, options.seconds, folder)
         told |= taps(options.nodes, folder)
-        told |= baselines(options.nodes, folder)
+        told |= (past_ := baselines(options.nodes, folder))
         told["bytes_per_row"] = found = sizes(options.days, folder)
-        told["days"] = days_kept(found)
+        told["days"] = days_kept(found, past_["bytes_per_series"])
     print(json.dumps(told))
 
 

@@ -26,7 +26,7 @@ from inventory.errors import UsageError
 from inventory.node import Inventory, Node
 from inventory.scheduler import Plan, Scheduler, Step
 from probes.bundle import AgentConfig
-from probes.event import Event, NodeState
+from probes.event import Event
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -68,7 +68,7 @@ class Engine:
         self.state = state or state_dir()
         # What the demo drains is nobody's business but its own.
         self.audit = Audit(self.state / "audit.jsonl", told=self.state == state_dir())
-        self.memory = Memory(self.state / NAME)
+        self.memory = Memory(self.state / NAME, keeps=False)
         """Records only while `remembering`."""
         self.taps: list[Sink] = []
         """Called with every Event after the Fleet took it in."""
@@ -108,6 +108,7 @@ class Engine:
 
         `settled`: findings need no second look, so what is not found at the end is over.
         """
+        self.memory.keeps = True
         self.taps.append(self.memory.tap)
         self.fleet.taps.append(self.memory.tap)
         try:
@@ -310,56 +311,6 @@ class Engine:
         from console.evidence import collect
 
         return collect(self, names, why=why)
-
-    NOT_YET = "not read yet"
-
-    def test_refusal(self, name: str) -> str:
-        """Why no active test may start on this node; "" when it may."""
-        facts = self.fleet.nodes[name]
-        if facts.state not in (NodeState.UP, NodeState.DEGRADED):
-            return f"no live session ({facts.state}), {self.NOT_YET}"
-        now = facts.allocation
-        if now is not None and (now.jobs or now.state in ("allocated", "mixed")):
-            jobs = ", ".join(f"{job.id} {job.user}".strip() for job in now.jobs)
-            return f"busy: {jobs or now.raw or now.state}"
-        if facts.node.scheduler and now is None:
-            return f"{facts.node.scheduler} has not said whether a job runs here, {self.NOT_YET}"
-        if facts.get("inventory") is None:
-            return f"its GPUs are {self.NOT_YET}"
-        if not any(device for device, _ in facts.devices("inventory")):
-            return ""
-        processes = facts.get("processes")
-        if processes is None:
-            return f"processes on its GPUs are {self.NOT_YET}"
-        users = {str(row.get("command", "?")) for row in processes.rows}
-        return f"busy: {', '.join(sorted(users))} on its GPUs" if users else ""
-
-    def start_test(
-        self, names: Sequence[str], *, force: bool = False, limit_s: float = 120.0
-    ) -> dict[str, str]:
-        """Start the node-level all-reduce; node -> why not for those that were refused."""
-        self.check_may_write("test")
-        forbidden = self.forbidden("test")
-        refused: dict[str, str] = {}
-        for name in names:
-            why = forbidden(name) or ("" if force else self.test_refusal(name))
-            session = self.sessions.get(name)
-            if not why and (
-                session is None or not session.send(self._test_op(name, force, limit_s))
-            ):
-                why = "no live session"
-            if why:
-                refused[name] = why
-        return refused
-
-    def _test_op(self, name: str, force: bool, limit_s: float) -> dict[str, object]:
-        node = self.fleet.nodes[name].node
-        args: dict[str, object] = {"force": force, "timeout_s": limit_s}
-        if node.nccl_tests:
-            args["binary"] = node.nccl_tests
-        if node.torch_python:
-            args["torch_python"] = node.torch_python
-        return {"op": "run", "id": f"nccl-{name}", "what": "nccl", "args": args}
 
     def ssh_command(self, name: str) -> list[str]:
         """argv of an interactive login on the node."""

@@ -4,12 +4,12 @@ Kept: medians of GPUs and ports under load (5 minutes for 2 days, hours for 14, 
 findings, drains and returns, boots, cards and drivers, results of tests (400 days). Trouble with
 the file costs the memory and one sentence, never the console.
 
-The file holds 256 MB at most; readings go in the order of thin.CUTS, findings and tests of the last
+The file holds 512 MB at most; readings go in the order of thin.CUTS, findings and tests of the last
 28 days after all of them. A row takes 34 bytes (measured, benchmarks/memory.py). With 8 GPUs and 8
 ports a node that are always under load that is room for
-  64 nodes      all of it
-  1,000 nodes   5 minutes for 2 hours, hours for 13 days, days for 90
-  4,000 nodes   5 minutes for 2 hours, hours for 2 days, days for 37
+  64 nodes      all of it: 100 MB after 400 days
+  1,000 nodes   5 minutes for 8 hours, hours for 14 days, days for 400
+  4,000 nodes   5 minutes for 2 hours, hours for 3 days, days for 90
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 NAME = "memory.sqlite"
-MOST_BYTES = 256 << 20
+MOST_BYTES = 512 << 20
 THINNED = ("gpu", "gpm", "infiniband", "host")
 """Probes of which a node's answers are taken every half minute; host only for having answered."""
 WHOLE = frozenset({"hello", "inventory", "nccl", "gpu_test"})
@@ -72,6 +72,7 @@ class Memory:
         most_bytes: int = MOST_BYTES,
         clock: Callable[[], float] = time.time,
         told: Callable[[str], None] = _warn,
+        keeps: bool = True,
     ) -> None:
         """`path`: the file, made when it is first written. `told` hears each trouble once."""
         self.path = path
@@ -79,7 +80,8 @@ class Memory:
         self._windows: dict[str, dict[str, float]] = {probe: {} for probe in THINNED}
         self._out: dict[str, tuple[str, str] | None] = {}
         self._writer: Writer | None = None
-        self._closed = False
+        self.keeps = keeps
+        """Whether anything is recorded; reading is possible without."""
         self._said: set[str] = set()
 
     @property
@@ -138,8 +140,8 @@ class Memory:
             writer.notes.append((self._clock(), note))
 
     def _writing(self) -> Writer | None:
-        """The thread, started when it is needed; None after close()."""
-        if self._writer is None and not self._closed:
+        """The thread, started when it is needed; None when nothing is to be kept."""
+        if self._writer is None and self.keeps:
             from console.memory.writer import Writer
 
             self._writer = Writer(self.path, self._most, self._clock, self._told)
@@ -168,7 +170,7 @@ class Memory:
 
     def add_campaign(self, campaign: Campaign) -> None:
         """Figures and verdicts of active tests; may be repeated with the same campaign."""
-        from console.memory.notes import of_campaign
+        from console.memory.campaigns import of_campaign
 
         notes: Iterator[Tested] = of_campaign(campaign)
         for note in notes:
@@ -257,6 +259,6 @@ class Memory:
 
     def close(self, timeout_s: float = CLOSE_S) -> bool:
         """Write the rest and let go of the file; False when that took too long."""
-        self._closed = True
+        self.keeps = False
         writer, self._writer = self._writer, None
         return writer is None or writer.end(timeout_s)

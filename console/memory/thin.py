@@ -38,8 +38,9 @@ FINE = Level("fine", STEP_S, 2 * DAY_S)
 HOUR = Level("hour", HOUR_S, 14 * DAY_S)
 DAY = Level("day", DAY_S, 400 * DAY_S)
 LEVELS = (FINE, HOUR, DAY)
-CUTS = ((FINE, 2 * HOUR_S), (DAY, 90 * DAY_S), (HOUR, 2 * DAY_S), (DAY, 28 * DAY_S))
-"""How old rows may still become when there is no room, in the order in which they go."""
+CUTS = ((FINE, 2 * HOUR_S), (DAY, 90 * DAY_S), (HOUR, 30 * HOUR_S), (DAY, 28 * DAY_S))
+"""How old rows may still become when there is no room, in the order in which they go. An hour is
+needed until its day is over, and five minutes until their hour is."""
 THINNED = ((FINE, HOUR), (HOUR, DAY))
 
 
@@ -79,7 +80,11 @@ def step(db: sqlite3.Connection, now: float, most_bytes: int) -> bool:
     """The next small piece of work; False when there is none. Within a transaction."""
     if any(_thin(db, fine, coarse, now) for fine, coarse in THINNED):
         return True
-    return _outdated(db, now) or (used_bytes(db) > FULL * most_bytes and relieve(db, now))
+    if _outdated(db, now):
+        return True
+    if used_bytes(db) > FULL * most_bytes:
+        return relieve(db, now)
+    return _sweep(db, now)
 
 
 def _thin(db: sqlite3.Connection, fine: Level, coarse: Level, now: float) -> bool:
@@ -226,12 +231,17 @@ def _delete(db: sqlite3.Connection, level: Level, before: float) -> bool:
     return True
 
 
-def sweep(db: sqlite3.Connection, now: float) -> None:
-    """Forget old notes, and series that no row tells of. Seldom: it looks at all of them."""
+def _sweep(db: sqlite3.Connection, now: float) -> bool:
+    """Forget old notes, and series that no row tells of. Once a day: it looks at all of them."""
+    last = _mark(db, "swept")
+    if last is not None and now - DAY_S < last <= now:
+        return False
     for note in NOTES:
         db.execute(f"DELETE FROM {note.table} WHERE {note.time} < ?", (now - note.kept_s,))
     db.execute("DELETE FROM series WHERE last_at < ?", (now - DAY.kept_s,))
     db.execute("DELETE FROM baseline WHERE series NOT IN (SELECT id FROM series)")
+    _set_mark(db, "swept", int(now))
+    return True
 
 
 def _mark(db: sqlite3.Connection, key: str) -> int | None:

@@ -31,7 +31,6 @@ BUSY_S = 60.0
 """How long others may hold the file before it is told."""
 PAST_S = 300.0
 """Between two readings of the baselines."""
-SWEEP_S = 3600.0
 ROWS_MOST = 100_000
 NOTES_MOST = 20_000
 ROWS_A_TIME = 4000
@@ -72,7 +71,7 @@ class Writer(threading.Thread):
         self._db: sqlite3.Connection | None = None
         self._book: Book | None = None
         self._retry_at = 0.0
-        self._past_at = self._sweep_at = float("-inf")
+        self._past_at = float("-inf")
         self._said: set[str] = set()
 
     # Called by others
@@ -248,11 +247,6 @@ class Writer(threading.Thread):
             with transaction(self._db):
                 more = thin.step(self._db, now, self._most)
             time.sleep(PAUSE_S)
-        if self._sweep_at + SWEEP_S < now and not self._ending:
-            if self._sweep_at > 0:
-                with transaction(self._db):
-                    thin.sweep(self._db, now)
-            self._sweep_at = now
         if self._past_at + PAST_S < now and not self._ending:
             self._past_at = now
             self.past = past.read(self._db, now)

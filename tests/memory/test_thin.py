@@ -228,7 +228,5 @@ def test_series_of_long_gone_cards_are_forgotten(db: sqlite3.Connection) -> None
     settle(db, BEGIN + DAY)
     fill(db, BEGIN + 500 * DAY, [1755.0], series(card="new"))
     settle(db, BEGIN + 500 * DAY + 60)
-    with store.transaction(db):
-        thin.sweep(db, BEGIN + 500 * DAY + 60)
     assert db.execute("SELECT card FROM series").fetchall() == [("new",)]
     assert db.execute("SELECT count(*) FROM baseline").fetchone() == (0,)
