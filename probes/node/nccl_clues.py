@@ -28,7 +28,9 @@ HCA = re.compile(r"\[\d+\]([\w.-]+):(\d+)/(IB|RoCE)")
 SETTING = re.compile(r"(NCCL_\w+) set (?:by environment )?to (\S+)")
 EVENT = re.compile(r"NET/IB : (?:([\w.-]+?)(?::\d+)? )?Got async (?:error )?event ?: ?(.*)")
 QUIET = re.compile(r"client reregistration|GID table change|SM change|LID change", re.IGNORECASE)
-COMPLETION = re.compile(r"Got completion .*?status=?\w*\(?(\d+)\)?.*?(?:hca ([\w.-]+))?$")
+COMPLETION = re.compile(
+    r"Got completion .*?(?:status=?\w*?\(?|with error )(\d+).*?(?:hca ([\w.-]+))?$"
+)
 P2P_OFF = re.compile(r"P2P is disabled between (NVLINK )?connected GPUs (\d+) and (\d+)")
 
 LIMITING = {
