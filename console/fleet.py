@@ -39,6 +39,7 @@ _NUMBERS = (int, float)
 STREAM = 500
 PEERS_EVERY_S = 10.0
 STRAGGLERS_EVERY_S = 5.0
+PEERS = "peer comparison"
 URGENT_PROBES = frozenset(
     {"hello", "kernel_log", "inventory", "ecc", "fabric", "infiniband", "nvlink", "pcie"}
 )
@@ -183,13 +184,20 @@ class Fleet:
             nodes = tuple(self.nodes.values())
             of_jobs = self.jobs.in_steps(nodes, self.rules, now)
             self._steps = chain(self._comparison.steps(nodes), of_jobs)
-        for step in self._steps:
-            if isinstance(step, Finding):
-                self._of_jobs.append(step)
-            elif step is not None:
-                self._found.append(step)
-            if time.perf_counter() >= until:
-                return
+        try:
+            for step in self._steps:
+                if isinstance(step, Finding):
+                    self._of_jobs.append(step)
+                elif step is not None:
+                    self._found.append(step)
+                if time.perf_counter() >= until:
+                    return
+        except Exception as error:  # one odd node must not stop the screen
+            log.exception("the peer comparison failed")
+            self.errors[PEERS] = f"slow GPUs and jobs are not looked for: {type(error).__name__}"
+            self._comparison = None
+            return
+        self.errors.pop(PEERS, None)
         self._settle(self._comparison, now)
         self._comparison = None
 

@@ -21,10 +21,6 @@ ELSEWHERE = {
         "nccl.wrong", "nccl.busbw", "nccl.nvls", "gpu_test.gemm", "gpu_test.memory",
         "gpu_test.host_copy", "gpu_test.peer_copy", "gpu_test.failed",
     ),
-    "peers under load at the same time (tests/judging/test_straggler.py)": (
-        "straggler.gpu", "straggler.node", "straggler.suspect", "straggler.power_limit",
-        "straggler.job_waits",
-    ),
     "another clock or name server than this machine's (tests/judging)": (
         "time.offset", "dns.slow",
     ),
