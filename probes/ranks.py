@@ -149,7 +149,7 @@ class Polls:
         self._own(sample)
         named: dict[str, list[Row]] = {}
         for row in sample.rows:
-            if row.get("kind") != "comm":
+            if row.get("kind") in ("rank", "missing"):
                 named.setdefault(str(row.get("comm")), []).append(row)
         for row in sample.rows:
             comm = row.get("comm")
@@ -157,7 +157,11 @@ class Polls:
                 self._view(sample, row, named.get(comm, []))
 
     def _own(self, sample: Sample) -> None:
-        told = frozenset(filter(None, str(sample.values.get("addresses", "")).split(", ")))
+        told = frozenset(
+            str(row["host"])
+            for row in sample.rows
+            if row.get("kind") == "address" and "host" in row
+        )
         before = self._told.get(sample.node, frozenset())
         if told == before:
             return

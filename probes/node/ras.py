@@ -13,7 +13,7 @@ import threading
 import time
 
 from probes.node.context import Stuck
-from probes.node.listeners import addresses, listening
+from probes.node.listeners import ADDRESSES_MOST, addresses, listening
 from probes.node.owners import allowed, identity
 from probes.node.ras_read import Reader
 from probes.node.ras_rows import hosts, rows
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Set
 
     from probes.node.context import Context
+    from probes.node.listeners import Listener
 
     Values = Dict[str, object]
     Emit = Callable[[Dict[str, Values], List[Values]], None]
@@ -37,7 +38,6 @@ METRICS = {
     "covered": ("", "gauge", "of them, ranks of a communicator in the last answer"),
     "off": ("", "gauge", "of them, with NCCL_RAS_ENABLE=0"),
     "hidden": ("", "gauge", "of them, whose environment may not be read"),
-    "addresses": ("", "info", "the node's own IP addresses, by which ranks name their host"),
     "answered": ("", "gauge", "of a port: whether it told its status in the last look"),
     "why": ("", "info", "of a port: why it did not; of the node: why there is none"),
     "format": ("", "info", "json or text; text gives no counts while all ranks agree"),
@@ -48,7 +48,7 @@ METRICS = {
     "every_s": ("s", "gauge", "how often this node asks that port"),
     "job": ("", "info", "job of the processes that offer the port"),
     "port": ("", "info", "port that told of a communicator"),
-    "kind": ("", "info", "of a row: comm, rank or missing"),
+    "kind": ("", "info", "of a row: comm, rank, missing, or address: one of the node's own"),
     "comm": ("", "info", "hash of the communicator"),
     "size": ("", "gauge", "ranks of the communicator"),
     "seen": ("", "gauge", "of them, in the answer"),
@@ -64,7 +64,7 @@ METRICS = {
     "ending": ("", "gauge", "ranks that finalise, destroy or abort"),
     "failed": ("", "gauge", "ranks with an error"),
     "rank": ("", "info", "rank in the communicator"),
-    "host": ("", "info", "its host's address"),
+    "host": ("", "info", "address of its host"),
     "pid": ("", "info", "its process; on this node as the node knows it"),
     "gpu": ("", "info", "its GPU's NVML index"),
     "here": ("", "info", "True: on this node"),
@@ -140,25 +140,25 @@ def look(ctx: "Context", of_all: "bool" = False) -> "tuple[Dict[str, Values], Li
         pids = on_gpus(ctx)
     except Failed as failure:
         return {"": {"why": "NVML: %s fails with %s" % (failure.call, failure.rc)}}, []
-    ports, values = _offers(ctx, pids)
+    ports, known, values = _offers(ctx, pids)
     devices: "Dict[str, Values]" = {"": values}
-    found: "List[Values]" = []
+    found: "List[Values]" = [{"kind": "address", "host": one} for one in known]
     began = ctx.mono()
     covered: "Set[str]" = set()
     states = ctx.memory(NAME)
     for name in set(states) - {port.name for port in ports}:
         del states[name]
-    own = set(filter(None, str(values["addresses"]).split(", ")))
-    inner = _inner(ctx, pids)
+    own, inner, asked = set(known), _inner(ctx, pids), False
     for port in ports:
         state = states.setdefault(port.name, State())
         assert isinstance(state, State)
         if of_all or ctx.mono() >= state.due:
             told = _look(ctx, port, state, own, inner, lambda: began + LOOK_S - ctx.mono())
             found.extend(told)
+            asked = asked or bool(told)
             covered.update(str(row["pid"]) for row in told if row.get("here"))
         devices[port.name] = dict(state.values)
-    if found:
+    if asked:
         values["covered"] = len(covered & set(pids))
     return devices, found
 
@@ -190,38 +190,43 @@ def on_gpus(ctx: "Context") -> "List[str]":
     return list(pids)[:PROCESSES]
 
 
-def _offers(ctx: "Context", pids: "List[str]") -> "tuple[List[Port], Values]":
-    """The ports that these processes offer, and what is to be said of the node."""
+def _offers(ctx: "Context", pids: "List[str]") -> "tuple[List[Port], List[str], Values]":
+    """The ports that these processes offer, the node's addresses, what is to be said of it."""
     ports: "Dict[str, Port]" = {}
     off = hidden = 0
     ours = ctx.readlink("proc/self/ns/net")
     known: "Dict[str, None]" = {}
+    networks: "Dict[str, List[Listener]]" = {}
     for pid in pids:
         raw = ctx.read_bytes("proc", pid, "environ")
         names = allowed(raw or b"")
         hidden += raw is None
-        known.update(dict.fromkeys(addresses(ctx, pid)))
+        link = ctx.readlink("proc", pid, "ns", "net")
+        if (link or pid) not in networks:
+            networks[link or pid] = listening(ctx, pid)
+            known.update(dict.fromkeys(addresses(ctx, pid)))
         if names.get("NCCL_RAS_ENABLE") == "0":
             off += 1
             continue
-        network = ctx.readlink("proc", pid, "ns", "net") or ours
-        path = "" if network == ours else ctx.path("proc", pid, "ns", "net")
-        found = _listens(ctx, pid, names.get("NCCL_RAS_ADDR", ""), path)
+        path = "" if link in (None, ours) else ctx.path("proc", pid, "ns", "net")
+        told = names.get("NCCL_RAS_ADDR", "")
+        found = _listens(networks[link or pid], uids_of(ctx, pid), told, path)
         if found is not None:
-            key = "%s %s" % (found.place, network)
+            key = "%s %s" % (found.place, link if path else "")
             ports.setdefault(key, found).pids.append(pid)
-    values: "Values" = {"processes": len(pids), "addresses": ", ".join(known)}
+    values: "Values" = {"processes": len(pids)}
     values.update((name, n) for name, n in (("off", off), ("hidden", hidden)) if n)
     if pids and not ports:
         values["why"] = OFF if off == len(pids) else NONE
-    return list(ports.values())[:PORTS], values
+    return list(ports.values())[:PORTS], list(known)[:ADDRESSES_MOST], values
 
 
-def _listens(ctx: "Context", pid: "str", told: "str", network: "str") -> "Port | None":
+def _listens(
+    listeners: "List[Listener]", uids: "Set[str]", told: "str", network: "str"
+) -> "Port | None":
     """Where a process offers its status, if its owner listens there."""
     address, port = wanted(told)
-    uids = uids_of(ctx, pid)
-    for one in listening(ctx, pid):
+    for one in listeners:
         fits = one.address == address or one.address in ANY or not address
         if one.port == port and fits and one.uid in uids:
             return Port(one.family, ANY.get(one.address, one.address), port, network)

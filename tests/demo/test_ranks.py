@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from typing import Any
 
 import pytest
 
@@ -33,10 +34,10 @@ def motions(seconds: int) -> dict[str, Motion]:
             reader.feed(ranks.status(story, node, float(t)))
             reader.end()
             job = story.job(node, float(t))
-            told = [{**row, "job": job.id if job else "", "took_s": reader.took_s or 0.0}
-                    for row in rows(reader.comms, {own}, {})]  # fmt: skip
-            jobs.add(Sample(node=node, probe="ras", at=1e9 + t, values={"addresses": own},
-                            rows=told))  # type: ignore[arg-type]  # fmt: skip
+            answer = {"job": job.id if job else "", "took_s": reader.took_s or 0.0}
+            told: list[dict[str, Any]] = [{"kind": "address", "host": own}]
+            told += [{**row, **answer} for row in rows(reader.comms, {own}, {})]
+            jobs.add(Sample(node=node, probe="ras", at=1e9 + t, rows=told))
     found = verdicts(jobs.polls, Limits.of(load_rules()), 1e9 + seconds)
     return {one.job: one.motion for one in found}
 

@@ -76,8 +76,8 @@ class Job:
 
     def sample(self, node: int, told: list[dict[str, Any]]) -> None:
         self.jobs.add(
-            Sample(node=name(node), probe="ras", at=self.at, values={"addresses": host(node)},
-                   rows=told)
+            Sample(node=name(node), probe="ras", at=self.at,
+                   rows=[{"kind": "address", "host": host(node)}, *told])
         )  # fmt: skip
 
     def counts(self, counts: Sequence[int], **how: Any) -> None:
@@ -331,7 +331,9 @@ def test_a_suspect_outside_the_inventory_stands_at_the_node_that_asked() -> None
 def test_an_address_that_many_nodes_have_names_none() -> None:
     polls = Polls()
     for node in ("a", "b"):
-        polls.add(Sample(node=node, probe="ras", at=NOW, values={"addresses": "172.17.0.1"}))
+        polls.add(
+            Sample(node=node, probe="ras", at=NOW, rows=[{"kind": "address", "host": "172.17.0.1"}])
+        )
     job = Job()
     stand(job, 1)
     view = next(iter(job.jobs.polls.comms.values())).last
