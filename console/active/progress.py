@@ -22,7 +22,8 @@ class Narrator:
     def __init__(self, campaigner: Campaigner) -> None:
         """Begins to listen."""
         self._campaigner = campaigner
-        self._told = sum(run.state not in OPEN for run in campaigner.campaign.runs)
+        self._first = 0
+        """Place of the first run that was not told; a full round robin has 130,000 of them."""
         self._said: set[int] = set()
         for place, run in enumerate(campaigner.campaign.runs):
             if run.state not in OPEN:
@@ -38,22 +39,29 @@ class Narrator:
         self._clear()
 
     def _look(self, campaign: Campaign) -> None:
-        for place, run in enumerate(campaign.runs):
+        for place in range(self._first, len(campaign.runs)):
+            run = campaign.runs[place]
             if run.state not in OPEN and place not in self._said:
                 self._said.add(place)
                 self._clear()
-                say(f"{told(run)}; {left(campaign, self._campaigner.eta_s)}")
+                say(f"{told(run)}; {self._left(campaign)}")
+        while self._first in self._said:
+            self._first += 1
         if self._live:
             self._draw(campaign)
 
     def _draw(self, campaign: Campaign) -> None:
-        running = [run.group.name for run in campaign.runs if run.state is Progress.RUNNING]
+        open_runs = campaign.runs[self._first :]
+        running = [run.group.name for run in open_runs if run.state is Progress.RUNNING]
         if running:
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
             text = f"running {', '.join(running[:3])}{more}; "
-            text += left(campaign, self._campaigner.eta_s)
+            text += self._left(campaign)
             print(f"\r\x1b[K{text[:79]}", end="", file=sys.stderr, flush=True)  # noqa: T201
             self._drawn = True
+
+    def _left(self, campaign: Campaign) -> str:
+        return left(len(self._said), len(campaign.runs), self._campaigner.eta_s)
 
     def _clear(self) -> None:
         if self._drawn:
@@ -73,10 +81,9 @@ def told(run: Run) -> str:
     return f"{what}{figure} in {run.duration_s:.0f} s"
 
 
-def left(campaign: Campaign, eta_s: float | None) -> str:
-    """ "3 of 8 runs, about 2 min left"."""
-    done = sum(run.state not in OPEN for run in campaign.runs)
-    text = f"{done} of {len(campaign.runs)} runs"
+def left(done: int, runs: int, eta_s: float | None) -> str:
+    """ "3 of 8 runs, 2 min left"."""
+    text = f"{done} of {runs} runs"
     if eta_s is None:
         return text
     return f"{text}, {eta_s / 60:.0f} min left" if eta_s >= 90 else f"{text}, {eta_s:.0f} s left"

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 OPEN = (Progress.WAITING, Progress.RUNNING, Progress.CANCELLED)
 """States of a run that is still to be done when a campaign goes on."""
+RECENT = 1024
+"""Runs that tell how long one takes: two rounds of 512 nodes in pairs, twice over."""
 KEEP_SHARE = 10.0
 """Judging and writing take a tenth of the time at most: 130,000 runs of a full round robin on 512
 nodes are then written less often than after each."""
@@ -150,11 +152,12 @@ class Record:
 
     def eta_s(self, now: float) -> float | None:
         """Seconds left: parts of this round and the rounds that are likely, by the mean run."""
-        took = [r.duration_s for r in self.runs if r.duration_s and r.state is not Progress.RUNNING]
+        late = self.runs[-RECENT:]
+        took = [r.duration_s for r in late if r.duration_s and r.state is not Progress.RUNNING]
         if not took:
             return None
         mean_s = sum(took) / len(took)
-        running = [now - run.started_at for run in self.runs if run.state is Progress.RUNNING]
+        running = [now - run.started_at for run in late if run.state is Progress.RUNNING]
         rounds_left = max(0, self._plan.rounds_likely - self._round)
         parts = self.parts_left + rounds_left * max(1, self._plan.batches)
         return max(0.0, parts * mean_s - max(running, default=0.0))
