@@ -10,6 +10,9 @@ from console.memory.notes import NAME, TEXT, Tested
 from probes.event import Severity
 from probes.sanitise import clean
 
+RANKS_MOST = 1 << 20
+"""Larger numbers are not believed."""
+
 
 def of_campaign(campaign: Campaign) -> Iterator[Tested]:
     """Its figures, one per node and device, and one verdict ("ran") per tested node."""
@@ -52,8 +55,8 @@ def _figure(campaign: Campaign, run: Run, reading: Reading, node: str) -> Tested
         device=clean(reading.device, NAME), label=clean(reading.label, NAME),
         unit=clean(reading.unit, NAME), expected=reading.expected, verdict=reading.verdict,
         level=campaign.level, engine=clean(run.engine, NAME), version=clean(run.version, NAME),
-        ranks=run.ranks or 0, party=clean(run.group.name, NAME) if len(nodes) > 1 else "",
-        campaign=campaign.id,
+        ranks=min(run.ranks or 0, RANKS_MOST), campaign=campaign.id,
+        party=clean(run.group.name, NAME) if len(nodes) > 1 else "",
     )  # fmt: skip
 
 

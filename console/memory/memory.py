@@ -7,7 +7,7 @@ the file costs the memory and one sentence, never the console.
 The file holds 512 MB at most; readings go in the order of thin.CUTS, findings and tests of the last
 28 days after all of them. A row takes 34 bytes (measured, benchmarks/memory.py). With 8 GPUs and 8
 ports a node that are always under load that is room for
-  64 nodes      all of it: 100 MB after 400 days
+  64 nodes      all of it, 50 MB after 400 days
   1,000 nodes   5 minutes for 8 hours, hours for 14 days, days for 400
   4,000 nodes   5 minutes for 2 hours, hours for 3 days, days for 90
 """

@@ -5,6 +5,7 @@ What cannot be written waits in bounded queues; readings are dropped first, find
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import deque
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
 
     from console.memory.book import Book
     from console.memory.store import Unusable
+
+log = logging.getLogger(__name__)
 
 EVERY_S = 2.0
 """Between two batches: what a kill -9 costs of findings, drains and tests."""
@@ -92,7 +95,7 @@ class Writer(threading.Thread):
                 if left <= 0:
                     return False
                 self._turned.wait(min(left, 0.5))
-        return not self._behind()
+        return not self._behind() and not self.trouble
 
     def end(self, timeout_s: float) -> bool:
         """Write everything and close the file; False when that took too long."""
@@ -117,11 +120,24 @@ class Writer(threading.Thread):
             self._wake.wait(EVERY_S)
             self._wake.clear()
             ending = self._ending
-            self._turn(all_of_them=ending or self._turns < self._flush_until)
+            try:
+                self._turn(all_of_them=ending or self._turns < self._flush_until)
+            except Exception as error:
+                log.exception("what was on its way into the memory is dropped")
+                self._drop(repr(error))
             with self._turned:
                 self._turns += 1
                 self._turned.notify_all()
         self._close()
+
+    def _drop(self, why: str) -> None:
+        """A fault of ours costs the last seconds, and is not met again and again."""
+        self._close()
+        self._pending.clear()
+        self._rows.clear()
+        self._masks.clear()
+        self.trouble = f"the memory lost what was on its way: {why}"
+        self.say(self.trouble)
 
     def _first_past(self) -> None:
         """Baselines are wanted at once, by a process that may only live for seconds."""
@@ -147,6 +163,7 @@ class Writer(threading.Thread):
             self._rows[row.at, row.series] = row
         while len(self._rows) > ROWS_MOST:
             del self._rows[next(iter(self._rows))]
+            self.say("the memory cannot be written for long: the oldest readings are dropped")
         if time.monotonic() < self._retry_at and not all_of_them:
             return
         from console.memory.store import Unusable, translated

@@ -298,3 +298,27 @@ def test_an_acknowledgement_reaches_the_memory(path: Path) -> None:
     fleet.acknowledge("n1", "xid.79", PCI)
     assert ours.close()
     assert rows(path, "SELECT acknowledged IS NOT NULL FROM finding") == [(1,)]
+
+
+def test_a_fault_of_ours_costs_seconds_and_not_the_thread(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from console.memory import book
+
+    said: list[str] = []
+    ours = memory(path, told=said.append)
+
+    def broken(*_: object) -> None:
+        raise ValueError("ours")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(book.Book, "finding", broken)
+        ours.tap(finding("xid.1"))
+        ours.flush(60)
+        assert len(said) == 1
+    ours.tap(finding("xid.2"))
+    assert ours.flush(60)
+    assert ours.trouble == ""
+    assert ours.close()
+    assert len(said) == 1
+    assert rows(path, "SELECT rule FROM finding") == [("xid.2",)]
