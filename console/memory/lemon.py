@@ -96,6 +96,10 @@ class Lemon(Struct, frozen=True, kw_only=True):
     """One line each, with dates."""
     source: str = SOURCE
 
+    def __str__(self) -> str:
+        """One line: the score and its weightiest reasons."""
+        return f"lemon score {self.points}: {'; '.join(self.reasons[:3]) or 'nothing known'}"
+
 
 def score(
     node: str,

@@ -61,6 +61,10 @@ class Past(Mapping[Key, Baseline]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    def __bool__(self) -> bool:
+        """Whether anything is known; counting would look at every card."""
+        return bool(self._live or self._tests)
+
     def confirm(self, node: str, device: str, series: int) -> None:
         """This series is being read now; what is known of another card or driver is forgotten."""
         live = self._live.get((node, device))

@@ -67,6 +67,7 @@ def test_the_worse_comes_first() -> None:
     assert points == sorted(points, reverse=True)
     assert len(set(points)) == len(points) - 1, "one past fault weighs as much as one warning now"
     assert points[0] == HARD_NOW
+    assert str(nodes[0]).startswith("lemon score 100: now: xid.79 on GPU3 since ")
 
 
 def test_a_return_that_did_not_hold_is_told_with_its_days() -> None:

@@ -162,10 +162,12 @@ def test_a_live_baseline_of_another_card_is_forgotten_at_once(db: sqlite3.Connec
     known = past.read(db, BEGIN + DAY)
     ((same, number),) = Book(db).rows([Row(BEGIN, series(), "GPU3", Thin(1, True, clock(1755)))])
     known.confirm(same.series.node, PCI, number)
+    assert known
     assert ("n0", PCI, "sm_clock_mhz") in known
     assert list(known) == [("n0", PCI, "sm_clock_mhz")]
     known.confirm(same.series.node, PCI, number + 1)
     assert ("n0", PCI, "sm_clock_mhz") not in known
+    assert not known
 
 
 def test_the_file_stays_within_its_size_whatever_comes(tmp_path: Path) -> None:
