@@ -20,7 +20,7 @@ from msgspec import Struct
 from console.active.ask import Asked
 from console.active.results import Campaign, Progress
 from console.settings import private
-from inventory.errors import UsageError
+from inventory.errors import ConsoleError, UsageError
 
 SCHEMA = 1
 """Version of the campaign document."""
@@ -108,9 +108,12 @@ def free_id(folder: Path, wanted: str) -> str:
 
 @contextlib.contextmanager
 def alone(folder: Path, what: str) -> Iterator[None]:
-    """Hold the folder's lock. Raises UsageError while another campaign runs, OSError."""
-    path = private(folder) / "running"
-    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    """Hold the folder's lock. Raises UsageError while another campaign runs, or ConsoleError."""
+    try:
+        path = private(folder) / "running"
+        fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise ConsoleError(f"{folder}: {error.strerror}; nothing was done") from error
     try:
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
