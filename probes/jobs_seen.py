@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from probes import ranks, ranks_find, steps_told
+from probes import ranks, ranks_find, ranks_scene, steps_told
 from probes.event import Finding, Sample
 from probes.facts import NodeFacts
 from probes.rules import Rules
@@ -19,8 +19,9 @@ PROBES = frozenset({ranks.PROBE, steps_told.PROBE})
 class Jobs:
     """Ranks by NCCL's own account, and steps by the jobs' own."""
 
-    def __init__(self) -> None:
-        """Nothing told."""
+    def __init__(self, history: ranks_scene.History = ranks_scene.no_history) -> None:
+        """Nothing told; `history` gives the last readings of a GPU, for the step's length."""
+        self._history = history
         self.polls = ranks.Polls()
         self.told = steps_told.Told()
         self._forgot = 0.0
@@ -38,5 +39,5 @@ class Jobs:
             self._forgot = now
             self.polls.forget(now)
             self.told.forget(now)
-        yield from ranks_find.in_steps(all_facts, rules, now, self.polls)
+        yield from ranks_find.in_steps(all_facts, rules, now, self.polls, self._history)
         yield from steps_told.in_steps(all_facts, rules, now, self.told)

@@ -45,7 +45,10 @@ SLOW_STEP = Rule(
     id="job.slow_step",
     title="A job's steps have become slower",
     severity=Severity.INFO,
-    reads="step times that the job tells itself (gpuconsole explain job.slow_step)",
+    reads="step times that the job tells itself: a line a rank, in the file "
+    "/dev/shm/gpuconsole.step.JOB.RANK (replaced after each step) or as UDP datagram to "
+    "239.255.71.28:28029 on loopback; job=ID rank=N step=N t_total=S t_data=S t_fwd=S t_bwd=S "
+    "t_comm=S tokens=N, or the same as JSON; step is needed, the rest is optional",
     cause="the part that grew says where: data loading, communication, or the compute of one rank",
     action=Action.WATCH,
     next_step="look at the findings of the node that is named; ask the job's owner what changed",

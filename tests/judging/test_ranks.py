@@ -129,6 +129,16 @@ def test_where_the_gpus_do_not_wait_it_is_information() -> None:
     assert "it may cost the job nothing" in found.evidence[-1]
 
 
+def test_the_length_of_a_step_is_told_as_an_estimate() -> None:
+    power = [650.0 if at % 8 < 6 else 250.0 for at in range(60)]
+    job = Job()
+    job.jobs = Jobs(lambda node, device, metric: power if metric == "power_w" else ())
+    job.built[0].change("gpu", SLOTS[0], after_s=2.0, thermal_hw_ns=1)
+    late(job, 8)
+    (found,) = job.findings()
+    assert any("take 16 s: estimate from the power of gpu001 GPU0" in e for e in found.evidence)
+
+
 def test_three_looks_are_no_proof_among_few_ranks() -> None:
     job = Job(nodes=1)
     late(job, 3, ranks=(3,))
