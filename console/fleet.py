@@ -78,7 +78,7 @@ class Fleet:
         self.own: Own = NONE
         """What was usual for each device; whoever keeps a past sets it."""
         self._ledger = Ledger(self.rules, one_pass=one_pass)
-        self.jobs = Jobs()
+        self.jobs = Jobs(self.history)
         """What jobs tell of their ranks and steps."""
         self._streaks = Streaks(self.rules, one_pass=one_pass)
         self._verdicts: dict[str, Severity] = {}
