@@ -151,10 +151,6 @@ class Feed:
         raise NotImplementedError
         yield
 
-    def start_test(self, names: Sequence[str]) -> dict[str, str]:
-        """Never: read-only."""
-        raise NotImplementedError
-
     def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
         """Nobody presses e here."""
         raise NotImplementedError

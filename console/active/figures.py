@@ -254,6 +254,8 @@ def commands(campaign: Campaign) -> list[str]:
         lines.append(_with_hosts(campaign.drain, "gpuconsole drain ", f" --reason {why}"))
     if campaign.exclude:
         lines.append(_with_hosts(campaign.exclude, "sbatch --exclude=", " ..."))
+    if campaign.interrupted:
+        lines.append(f"gpuconsole test --resume {shlex.quote(safe(campaign.id, 80))}")
     return lines
 
 

@@ -13,9 +13,9 @@ import os
 import signal
 import sys
 import time
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
-from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from collections.abc import Callable
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from textual.app import App
@@ -26,6 +26,7 @@ from textual.worker import Worker, WorkerError, WorkerState
 
 from console.fleet import Fleet
 from console.tui import commands
+from console.tui.engine import Engine
 from console.tui.paint import cropped
 from console.tui.roster import Roster
 from console.tui.screens.acting import ActingScreen
@@ -34,11 +35,12 @@ from console.tui.terminal import HangUp, Terminal
 from console.tui.text import plain
 from console.tui.theme import THEME, Look, look_here
 from inventory.errors import ConsoleError
-from inventory.scheduler import Plan, Step
 from probes.event import Finding
 
 if TYPE_CHECKING:
-    from console.evidence import Kept
+    from console.active.ask import CampaignPlan
+    from console.active.campaign import Campaigner
+    from console.tui.bench import Bench
 
 TICK_S = 1.0
 SLICE_S = 0.004
@@ -50,52 +52,11 @@ JUDGING_S = 0.1
 """Of each tick, at most this much goes to judging; what is left waits for the next one. Judging a
 node takes 0.3 ms, so up to some 300 nodes are judged every second, 1,000 every 3 s; what is urgent
 (Fleet.tick) never waits."""
+STOPPING_S = 6.0
+"""For a test to end when the operator leaves: agents need up to 3 s. After that they end it
+themselves, as their session is gone."""
 GONE = 129
 """Exit code when the terminal went away: 128 + SIGHUP, as a shell would report it."""
-
-
-class Engine(Protocol):
-    """What the screen needs of console.engine.Engine; a replay has the same."""
-
-    fleet: Fleet
-
-    @property
-    def read_only(self) -> bool:
-        """Whether nothing may be changed."""
-        ...
-
-    @property
-    def cluster(self) -> str:
-        """Shown in the status line."""
-        ...
-
-    async def run(self) -> None:
-        """Collect until cancelled."""
-        ...
-
-    async def plan(
-        self, verb: str, names: Iterable[str], reason: str, *, override: bool = False
-    ) -> Plan:
-        """What would be done."""
-        ...
-
-    def execute(
-        self, plan: Plan, typed_count: int | None = None, *, override: bool = False
-    ) -> AsyncIterator[Step]:
-        """Do it."""
-        ...
-
-    def start_test(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Start the NCCL check; node -> why not."""
-        ...
-
-    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
-        """Take evidence bundles."""
-        ...
-
-    def ssh_command(self, name: str) -> list[str]:
-        """argv of a login."""
-        ...
 
 
 class Palette(Provider):
@@ -157,9 +118,17 @@ class ConsoleApp(App[None]):
         self.roster = Roster(engine.fleet)
         self.paused_at: float | None = None
         self._collector: Worker[None] | None = None
+        self._testing: Worker[None] | None = None
         self._hang_up: HangUp | None = None
         self._trouble = ""
         self._asked_to_leave = False
+
+    @cached_property
+    def bench(self) -> Bench:
+        """Active tests. Imported when first needed: the first frame does without."""
+        from console.tui.bench import Bench
+
+        return Bench(self.engine)
 
     @property
     def fleet(self) -> Fleet:
@@ -281,6 +250,25 @@ class ConsoleApp(App[None]):
         self.roster.changed(self.fleet.take_dirty())
         self.notify(f"acknowledged: {plain(finding.say)}", markup=False)
 
+    def start_test(self, plan: CampaignPlan) -> None:
+        """Run a confirmed plan; it goes on whatever screen is shown."""
+        self.bench.running = campaigner = self.bench.make(plan)
+        self._testing = self.run_worker(
+            self._run_test(campaigner), name="test", group="test", exit_on_error=False
+        )
+
+    async def _run_test(self, campaigner: Campaigner) -> None:
+        from console.active.figures import worst_first
+
+        try:
+            campaign = await campaigner.run()
+        finally:
+            self.bench.last, self.bench.running = campaigner.campaign, None
+        worst = worst_first(campaign)
+        said = f": {plain(worst[0].say)}" if worst else ""
+        how = "stopped" if campaign.interrupted else f"ended {campaign.verdict}"
+        self.notify(f"{campaign.level} test {how}{said}", markup=False)
+
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A worker that failed says so on the screen, and the rest goes on."""
         if event.state is not WorkerState.ERROR:
@@ -298,11 +286,25 @@ class ConsoleApp(App[None]):
         self.leave()
 
     def leave(self) -> None:
-        """Leave; while a plan is being carried out only the second time."""
-        if self.acting and not self._asked_to_leave:
+        """Leave; while a plan is being carried out or a test runs only the second time."""
+        testing = self._testing is not None and not self._testing.is_finished
+        if (self.acting or testing) and not self._asked_to_leave:
             self._asked_to_leave = True
-            self.notify("a plan is being carried out; again to leave anyway", severity="warning")
+            what = "a plan is being carried out" if self.acting else "a test is running"
+            self.notify(f"{what}; again to leave anyway", severity="warning")
             return
+        if testing:
+            self.run_worker(self._leave_after_test(), group="leave", exit_on_error=False)
+        else:
+            self.exit()
+
+    async def _leave_after_test(self) -> None:
+        """The agents end the test and what was measured is kept, while they can be reached."""
+        if self._testing is not None and self.bench.running is not None:
+            self.bench.running.stop()
+            with contextlib.suppress(WorkerError, TimeoutError):
+                async with asyncio.timeout(STOPPING_S):
+                    await self._testing.wait()
         self.exit()
 
     async def on_unmount(self) -> None:

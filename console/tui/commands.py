@@ -34,12 +34,17 @@ class Command(Struct, frozen=True, kw_only=True):
     palette: bool = True
 
 
+EVERY = ("fleet", "node", "tests", "campaign")
+"""Names of the screens."""
+
 # fmt: off
 COMMANDS: tuple[Command, ...] = (
-    Command(id="open", keys=("enter",), shown="enter", label="open", screens=("fleet",), footer=2,
-            help="Show everything about the node under the cursor."),
+    Command(id="open", keys=("enter",), shown="enter", label="open", screens=("fleet", "tests"),
+            footer=2, help="Show everything about the node, or the test, under the cursor."),
     Command(id="back", keys=("escape",), shown="esc", label="back", footer=3,
-            help="Back to the fleet.", screens=("node",)),
+            help="Back to the view before.", screens=("node", "tests", "campaign")),
+    Command(id="tests", keys=("7",), shown="7", label="tests", footer=20,
+            help="Show active tests: what runs, what ran before, and what they found."),
     Command(id="show_all", keys=("escape",), shown="esc", label="show all", screens=("fleet",),
             group="Find", help="Remove the filter."),
     Command(id="next_fault", keys=("n",), shown="n", label="fault", footer=5,
@@ -54,7 +59,7 @@ COMMANDS: tuple[Command, ...] = (
             help="Numbers before words: more columns, a shorter finding."),
     Command(id="stream", keys=("o",), shown="o", label="news", screens=("fleet",), footer=15,
             help="Fold the panel of newest problems: small, large, gone."),
-    Command(id="pause", keys=("p",), shown="p", label="pause", footer=11,
+    Command(id="pause", keys=("p",), shown="p", label="pause", footer=11, screens=EVERY,
             help="Freeze what is shown; collecting goes on."),
     Command(id="mark", keys=("space",), shown="space", label="mark", screens=("fleet",), footer=6,
             group="Mark", help="Mark or unmark the node under the cursor and go down."),
@@ -67,25 +72,30 @@ COMMANDS: tuple[Command, ...] = (
     Command(id="acknowledge", keys=("a",), shown="a", label="ack", footer=10, group="Act",
             help="Acknowledge the top finding (in a node: the selected one)."),
     Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=3, group="Act",
+            screens=("fleet", "node", "campaign"),
             help="Take the marked nodes, or this one, out of work; the plan comes first."),
     Command(id="resume", keys=("U",), shown="U", label="resume", acts=True, footer=8, group="Act",
             help="Give the marked nodes, or this one, back to work; the plan comes first."),
     Command(id="test", keys=("T",), shown="T", label="test", acts=True, footer=13, group="Act",
-            help="Run the NCCL check on the marked nodes, or this one; asks first."),
+            help="Test the marked nodes, or this one: GPUs, nodes, pairs, rails, all; asks first."),
+    Command(id="stop", keys=("X",), shown="X", label="stop", acts=True, footer=5, group="Act",
+            screens=("tests", "campaign"),
+            help="Stop the test that runs; what it measured is kept."),
     Command(id="evidence", keys=("e",), shown="e", label="evidence", footer=19, group="Act",
             help="Gather an evidence bundle of the marked nodes, or this one; drains do it first."),
     Command(id="ssh", keys=("s",), shown="s", label="ssh", footer=9, group="Act",
             help="Log in to the node; the console keeps collecting and comes back after exit."),
     Command(id="copy", keys=("y",), shown="y", label="copy", footer=16, group="Act",
+            screens=("fleet", "node", "tests", "campaign"),
             help="Copy the marked nodes, or this one, as a folded host list (OSC 52)."),
     Command(id="command", keys=("colon",), shown=":", label="command", footer=17, group="Find",
             help="Type a command, e.g. :drain bad link, :sort temp, :mark state:crit."),
     Command(id="palette", keys=("ctrl+p",), shown="ctrl-p", label="palette", group="Find",
-            help="Search all commands by their words.", palette=False),
+            screens=EVERY, help="Search all commands by their words.", palette=False),
     Command(id="help", keys=("question_mark", "f1"), shown="?", label="help", footer=1,
-            group="Find", help="Keys, filter fields and what the signs mean."),
+            screens=EVERY, group="Find", help="Keys, filter fields and what the signs mean."),
     Command(id="quit", keys=("q",), shown="q", label="quit", footer=18, group="Act",
-            help="Leave the console; agents on the nodes end within a second."),
+            screens=EVERY, help="Leave the console; agents on the nodes end within a second."),
 )
 # fmt: on
 """In the order of the help screen's groups."""

@@ -252,7 +252,7 @@ def test_verdicts_beyond_the_bound_are_counted() -> None:
     base = campaigns.pairs().verdicts[-1]
     many = tuple(replace(base, name=f"n{i}", say=f"n{i} is slow") for i in range(100))
     root = tree(html.render(replace(campaigns.pairs(), verdicts=many)))
-    sections = [s for s in root.iter("section")]
+    sections = list(root.iter("section"))
     assert len(sections) == 60
     assert "and 40 more, in the JSON" in words(root)
 

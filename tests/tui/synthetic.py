@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Sequence
 
 import msgspec
 
@@ -28,8 +27,9 @@ def pci(index: int) -> str:
 
 def inventory(count: int, *, scheduler: str | None = "memory") -> Inventory:
     """`count` nodes gpu001... in one group."""
+    torch = "/opt/torch/bin/python3"
     nodes = tuple(
-        Node(name=f"gpu{i + 1:03d}", group="h100", gpus=8, scheduler=scheduler)
+        Node(name=f"gpu{i + 1:03d}", group="h100", gpus=8, scheduler=scheduler, torch_python=torch)
         for i in range(count)
     )
     return Inventory(nodes=nodes, cluster="lab", source="test")
@@ -361,7 +361,6 @@ class LocalEngine(Engine):
     ) -> None:
         """`at` is what the clock says."""
         self.at = NOW
-        self.tested: list[str] = []
         super().__init__(
             inv,
             Settings(read_only=read_only),
@@ -390,14 +389,9 @@ class LocalEngine(Engine):
         for name in names:
             yield write(self, name, {}, "not asked: synthetic", why, private(self.bundles))
 
-    async def run(self) -> None:
+    async def run(self, names: Collection[str] | None = None) -> None:
         """Nothing to collect: wait to be cancelled."""
         await asyncio.Event().wait()
-
-    def start_test(self, names: Sequence[str], **options: Any) -> dict[str, str]:
-        """There are no sessions to send it to: remember who was asked."""
-        self.tested += names
-        return {}
 
 
 def faulty_steps(inv: Inventory, at: float = NOW, *, history: int = 6) -> Iterator[list[Event]]:

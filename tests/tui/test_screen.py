@@ -10,7 +10,6 @@ from rich.segment import Segment
 from textual.strip import Strip
 
 from console.tui.paint import CroppedUpdate
-from console.tui.screens.ask import Ask
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.node import NodeScreen
@@ -360,27 +359,6 @@ async def test_read_only_offers_nothing_that_acts(console: Opener) -> None:
         await c.press("escape", "colon", *"drain", "space", "x", "enter")
         assert isinstance(c.app.screen, FleetScreen)
         assert held.writes == []
-
-
-async def test_test_asks_first(console: Opener) -> None:
-    """T starts nothing before y."""
-    async with console() as c:
-        await c.press("T")
-        assert isinstance(c.app.screen, Ask)
-        await c.pilot.pause()
-        assert "busy" in c.text
-        await c.press("y")
-        assert isinstance(c.app.screen, Ask)
-        await c.press("escape")
-        c.engine.feed_all([synthetic.no_processes("gpu002", NOW)])
-        await c.type(":open gpu002")
-        await c.press("enter", "T")
-        assert isinstance(c.app.screen, Ask)
-        await c.press("enter")
-        assert c.engine.tested == []
-        await c.press("y")
-        await c.until(lambda: bool(c.engine.tested))
-        assert c.engine.tested == ["gpu002"]
 
 
 async def test_copy_folds_the_marked_nodes(console: Opener) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from textual import work
 from textual.screen import Screen
 from textual.widgets import Input
+from textual.worker import Worker
 
 from console.tui import commands
 from console.tui.plan_view import shown_path
@@ -62,6 +63,10 @@ class ActingScreen(Screen[None]):
         read_only = bool(getattr(getattr(app, "engine", None), "read_only", True))
         return commands.allowed(action, read_only=read_only)
 
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker of a screen that failed is told as one of the app: it does not bubble up."""
+        self.console_app.on_worker_state_changed(event)
+
     def action_drain(self, reason: str = "") -> None:
         """Plan, confirm, drain, show what the scheduler says."""
         self._act("drain", reason)
@@ -83,30 +88,28 @@ class ActingScreen(Screen[None]):
         self.redraw(self.console_app.now())
 
     def action_test(self) -> None:
-        """Ask, then start the NCCL check on the chosen nodes."""
+        """Ask for the level, show who would be tested, then test; the campaign is shown."""
         self._test()
 
     @work(exit_on_error=False, group="act")
     async def _test(self) -> None:
-        from console.tui.screens.ask import Ask
+        from console.tui.screens.campaigns import CampaignScreen
+        from console.tui.screens.launch import Launch
 
-        names, engine = self.chosen(), self.console_app.engine
+        names = self.chosen()
         if not names:
             self.notify("no node is chosen", severity="warning")
             return
-        refusal = getattr(engine, "test_refusal", None)
-        refused = {n: why for n in names if refusal is not None and (why := refusal(n))}
-        willing = [name for name in names if name not in refused]
-        if not await self.app.push_screen_wait(Ask("Run the NCCL check", willing, refused)):
-            return
-        try:
-            # Busy nodes are refused again at the moment of starting.
-            answer = engine.start_test(willing)
-        except ConsoleError as error:
-            self.notify(str(error), severity="error", markup=False)
-            return
-        for name, why in (answer or {}).items():
-            self.notify(f"{name}: {why}", severity="warning", markup=False)
+        plan = await self.app.push_screen_wait(Launch(names))
+        if plan is not None:
+            self.console_app.start_test(plan)
+            self.app.push_screen(CampaignScreen(plan.id))
+
+    def action_tests(self) -> None:
+        """The tests that run and ran."""
+        from console.tui.screens.campaigns import CampaignsScreen
+
+        self.app.push_screen(CampaignsScreen())
 
     def action_evidence(self) -> None:
         """Gather bundles of the chosen nodes; nothing is changed, so nothing is asked."""

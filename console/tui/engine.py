@@ -1,0 +1,52 @@
+"""What the screen needs of console.engine.Engine; a replay and the benchmarks have the same."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from console.fleet import Fleet
+from inventory.scheduler import Plan, Step
+
+if TYPE_CHECKING:
+    from console.evidence import Kept
+
+
+class Engine(Protocol):
+    """What the screen needs of console.engine.Engine; a replay has the same."""
+
+    fleet: Fleet
+
+    @property
+    def read_only(self) -> bool:
+        """Whether nothing may be changed."""
+        ...
+
+    @property
+    def cluster(self) -> str:
+        """Shown in the status line."""
+        ...
+
+    async def run(self) -> None:
+        """Collect until cancelled."""
+        ...
+
+    async def plan(
+        self, verb: str, names: Iterable[str], reason: str, *, override: bool = False
+    ) -> Plan:
+        """What would be done."""
+        ...
+
+    def execute(
+        self, plan: Plan, typed_count: int | None = None, *, override: bool = False
+    ) -> AsyncIterator[Step]:
+        """Do it."""
+        ...
+
+    def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
+        """Take evidence bundles."""
+        ...
+
+    def ssh_command(self, name: str) -> list[str]:
+        """argv of a login."""
+        ...

@@ -1,0 +1,291 @@
+"""Active tests: the list, and one of them with its progress and its report."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import ClassVar
+
+from textual import on, work
+from textual.app import ComposeResult
+from textual.binding import BindingType
+
+from console.active import figures
+from console.active.results import Campaign
+from console.tui import bars, campaign_view, commands
+from console.tui.bench import Entry
+from console.tui.screens.acting import ActingScreen
+from console.tui.text import Cell, Column, Line, cut, plain
+from console.tui.widgets.grid import Grid
+from console.tui.widgets.sheet import Lines, Sheet
+from inventory.errors import ConsoleError, UsageError
+from inventory.expressions import expand
+
+READ_S = 10.0
+"""Between two looks for campaigns of other consoles and of cron."""
+
+
+class BenchScreen(ActingScreen):
+    """What the list and a single campaign share: the key line and stopping."""
+
+    def __init__(self) -> None:
+        """No key drawn yet."""
+        super().__init__()
+        self._ends: list[tuple[int, str]] = []
+
+    def draw_keys(self) -> None:
+        """The key line."""
+        keys = self.query_one("#keys", Lines)
+        footer = commands.footer(self.SCREEN_NAME, read_only=self.console_app.engine.read_only)
+        line, self._ends = bars.keys(footer, keys.size.width)
+        keys.show([line])
+
+    @on(Lines.Clicked, "#keys")
+    async def _key_clicked(self, event: Lines.Clicked) -> None:
+        command = next((c for end, c in self._ends if event.x < end), None)
+        if command:
+            await self.run_action(command)
+
+    def action_back(self) -> None:
+        """To where the operator came from."""
+        self.dismiss()
+
+    @work(exit_on_error=False, group="act")
+    async def action_stop(self) -> None:
+        """Ask, then stop the campaign that runs."""
+        from console.tui.screens.ask import Ask
+
+        bench = self.console_app.bench
+        running = bench.running
+        if running is None:
+            self.notify("no test is running")
+            return
+        what = f"Stop the {running.campaign.level} test"
+        if await self.app.push_screen_wait(Ask(what, running.campaign.nodes, {})):
+            running.stop()
+
+    def copy_drain(self, drain: str) -> None:
+        """Put a drain list on the clipboard."""
+        if not drain:
+            self.notify("nothing to drain: no verdict is sure enough")
+            return
+        self.app.copy_to_clipboard(plain(drain))
+        self.notify(f"copied {plain(drain)}", markup=False)
+
+
+class CampaignsScreen(BenchScreen):
+    """The campaign that runs and those before it, newest first."""
+
+    SCREEN_NAME = "tests"
+    BINDINGS: ClassVar[list[BindingType]] = commands.bindings("tests")
+
+    def __init__(self) -> None:
+        """Nothing read yet."""
+        super().__init__()
+        self.entries: dict[str, Entry] = {}
+        self.read_at: float | None = None
+        """When the files were last looked at; None until the first look is over."""
+        self._reading = False
+        self._again = False
+        """Something is known to have changed."""
+
+    def compose(self) -> ComposeResult:
+        """Title, list, what the cursor's campaign found, keys."""
+        look = self.console_app.look
+        yield Lines(look, id="status")
+        yield Grid(look, campaign_view.columns, self._cells, id="grid")
+        yield Lines(look, id="why")
+        yield Lines(look, id="keys")
+
+    @property
+    def grid(self) -> Grid:
+        """The list."""
+        return self.query_one("#grid", Grid)
+
+    def on_mount(self) -> None:
+        """Keys go to the list."""
+        self.grid.focus()
+        self.redraw(self.console_app.now())
+
+    def on_screen_resume(self) -> None:
+        """Coming back from a campaign, which may have ended meanwhile."""
+        if self.is_mounted:
+            self._again = True
+            self.draw_lines()
+
+    @on(Lines.Resized)
+    def _resized(self) -> None:
+        self.draw_lines()
+
+    def _cells(self, name: str, columns: Sequence[Column]) -> list[Cell]:
+        app = self.console_app
+        return campaign_view.row(self.entries[name], columns, app.look.glyphs, app.now())
+
+    def redraw(self, now: float) -> None:
+        """One tick: the running campaign's line, and the files now and then."""
+        if self.focused is None:
+            self.set_focus(self.grid)
+        live = self.console_app.bench.live()
+        if live is not None:
+            self.entries = {live.id: live} | {k: e for k, e in self.entries.items() if k != live.id}
+        elif any(entry.running for entry in self.entries.values()):
+            # It has ended: its file says how.
+            self._again = True
+        due = self.read_at is None or now - self.read_at >= READ_S
+        if not self._reading and (due or self._again):
+            self._reading, self._again = True, False
+            self.run_worker(self._read(now), group="tests", exit_on_error=False)
+        self._show()
+
+    async def _read(self, now: float) -> None:
+        try:
+            found = await asyncio.to_thread(self.console_app.bench.kept)
+        finally:
+            self._reading = False
+        live = self.console_app.bench.live()
+        self.entries = {entry.id: entry for entry in [*([live] if live else []), *found]}
+        if live is not None:
+            self.entries[live.id] = live
+        self.read_at = now
+        if self.is_attached and self.is_mounted:
+            self._show()
+
+    def _show(self) -> None:
+        self.grid.show(list(self.entries))
+        status = self.query_one("#status", Lines)
+        running = sum(entry.running for entry in self.entries.values())
+        told = "reading" if self.read_at is None else f"{len(self.entries)} kept"
+        text = f"Active tests  {running} running, {told}" if running else f"Active tests  {told}"
+        status.show([(Cell(cut(text, status.size.width), "title"),)])
+        self._why()
+        self.draw_keys()
+
+    @on(Grid.Moved)
+    def _why(self) -> None:
+        lines, look = self.query_one("#why", Lines), self.console_app.look
+        if self.read_at is not None or self.entries:
+            lines.show([campaign_view.why(self._current(), look.glyphs, lines.size.width)])
+
+    def _current(self) -> Entry | None:
+        return self.entries.get(self.grid.cursor or "")
+
+    def chosen(self) -> list[str]:
+        """Nodes are chosen in a campaign, not here."""
+        return []
+
+    @on(Grid.Opened)
+    def action_open(self) -> None:
+        """Show the campaign under the cursor."""
+        current = self._current()
+        if current is not None:
+            self.app.push_screen(CampaignScreen(current.id))
+
+    def action_copy(self) -> None:
+        """Copy the drain list of the campaign under the cursor."""
+        current = self._current()
+        if current is not None:
+            self.copy_drain(current.drain)
+
+
+class CampaignScreen(BenchScreen):
+    """One campaign: how far it is, then its report; it follows a running one."""
+
+    SCREEN_NAME = "campaign"
+    BINDINGS: ClassVar[list[BindingType]] = commands.bindings("campaign")
+
+    def __init__(self, name: str) -> None:
+        """`name` is a campaign's id."""
+        super().__init__()
+        self.name_ = name
+        self.campaign: Campaign | None = None
+        self.drawn: tuple[Campaign, int] | None = None
+        """Which state of the campaign the report shows, and its width."""
+        self.trouble = ""
+        self._report: list[Line] = []
+        self._drawing = False
+
+    def compose(self) -> ComposeResult:
+        """The sheet and the keys."""
+        look = self.console_app.look
+        yield Sheet(look, id="sheet")
+        yield Lines(look, id="keys")
+
+    def on_mount(self) -> None:
+        """Keys go to the sheet."""
+        self.query_one("#sheet", Sheet).focus()
+        self.redraw(self.console_app.now())
+
+    @on(Lines.Resized)
+    def _resized(self) -> None:
+        self.draw_lines()
+
+    @property
+    def live(self) -> bool:
+        """Whether it is the campaign that runs."""
+        running = self.console_app.bench.running
+        return running is not None and running.campaign.id == self.name_
+
+    def redraw(self, now: float) -> None:
+        """One tick: progress at once, the report in a thread when the campaign has changed."""
+        app, sheet = self.console_app, self.query_one("#sheet", Sheet)
+        if not app.paused:
+            self.campaign = app.bench.known(self.name_) or self.campaign
+        width = sheet.scrollable_size.width
+        if width and not self._drawing and not self._is_drawn(width):
+            self._drawing = True
+            self.run_worker(self._draw_report(width), group="report", exit_on_error=False)
+        sheet.show(self._lines(now, width))
+        self.draw_keys()
+
+    def _is_drawn(self, width: int) -> bool:
+        return self.drawn is not None and self.drawn[0] is self.campaign and self.drawn[1] == width
+
+    async def _draw_report(self, width: int) -> None:
+        bench, glyphs = self.console_app.bench, self.console_app.look.glyphs
+        try:
+            if self.campaign is None:
+                self.campaign = await asyncio.to_thread(bench.campaign, self.name_)
+            campaign = self.campaign
+            self._report = await asyncio.to_thread(
+                campaign_view.report_lines, campaign, glyphs, width
+            )
+            self.drawn, self.trouble = (campaign, width), ""
+        except ConsoleError as error:
+            self.trouble = str(error)
+        finally:
+            self._drawing = False
+        if self.is_attached and self.is_mounted:
+            self.query_one("#sheet", Sheet).show(self._lines(self.console_app.now(), width))
+
+    def _lines(self, now: float, width: int) -> list[Line]:
+        bench, glyphs = self.console_app.bench, self.console_app.look.glyphs
+        lines: list[Line] = []
+        if self.trouble:
+            lines.append((Cell(cut(plain(self.trouble), width), "critical"),))
+        if self.live and bench.running is not None and self.campaign is not None:
+            eta_s = bench.running.eta_s
+            lines += campaign_view.progress_lines(self.campaign, eta_s, now, glyphs, width)
+        if not self._report and not self.trouble:
+            lines.append((Cell("reading", "dim"),))
+        return lines + self._report
+
+    def chosen(self) -> list[str]:
+        """The nodes that the campaign proposes to drain, as far as they are in the inventory."""
+        drain = self.campaign.drain if self.campaign is not None else ""
+        try:
+            names = expand(drain) if drain else []
+        except UsageError:
+            return []
+        return [name for name in names if name in self.console_app.fleet.nodes]
+
+    def action_drain(self, reason: str = "") -> None:
+        """The confirmation of a drain, with the nodes and the reason of this campaign."""
+        if not self.chosen():
+            self.notify("nothing to drain: no verdict is sure enough")
+            return
+        told = figures.reason(self.campaign) if self.campaign is not None else ""
+        super().action_drain(reason or told)
+
+    def action_copy(self) -> None:
+        """Copy the drain list."""
+        self.copy_drain(self.campaign.drain if self.campaign is not None else "")
