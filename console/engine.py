@@ -40,6 +40,8 @@ Sink = Callable[[Event], None]
 POWERED_OFF = "off"
 SETTLED_S = 180.0
 """After it, what is there has been found: hysteresis takes three looks and a minute."""
+LOOK_S = 60.0
+"""Between two records of what is still there."""
 FIRST_READING_S = 2.0
 """How long sessions wait to learn which nodes are powered off by design."""
 
@@ -141,6 +143,7 @@ class Engine:
                 await self.read_schedulers()
                 self.fleet.own = self.memory.own()
                 if time.monotonic() > settled_at:
+                    settled_at = time.monotonic() + LOOK_S
                     self.memory.look(self.fleet)
 
     async def read_schedulers(self) -> None:

@@ -166,7 +166,7 @@ class Book:
     def _again(self, finding: Finding, known: _Known, at: float) -> None:
         before = Severity(known.severity)
         worst = finding.severity if finding.severity.rank > before.rank else before
-        seen = known.seen if finding.latched else max(known.seen, at)
+        seen = max(known.seen, at)
         self.db.execute(
             "UPDATE finding SET severity = ?, say = ?, hard = max(hard, ?), seen = ?, over = NULL,"
             " why = '', count = max(count, ?),"

@@ -52,6 +52,9 @@ class Occurrence(Struct, frozen=True, kw_only=True):
     last: float
     """When it was last seen."""
     open: bool
+    """Not known to be over; `last` says how old that is."""
+    current: bool
+    """Open, and known to be so within the last day."""
     ended: str
     """Why the last one ended; "" while it is open."""
     acknowledged: bool
@@ -117,7 +120,7 @@ def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own
     """Everything about it within so many days; the lemon score is always of 28."""
     since = now - days * 86400
     seen = read.watched(db, node, since, now)
-    findings = folded(read.incidents(db, node, since))
+    findings = folded(read.incidents(db, node, since), now)
     cards = read.conditions(db, node)
     return NodeHistory(
         node=node, known=node in read.nodes(db), watched_s=seen.seconds, of_s=now - since,
@@ -137,23 +140,26 @@ def unknown(node: str, days: float, now: float) -> NodeHistory:
     )  # fmt: skip
 
 
-def folded(incidents: Sequence[Incident]) -> list[Occurrence]:
+def folded(incidents: Sequence[Incident], now: float) -> list[Occurrence]:
     """One per rule and device: open ones first, then by when they were last seen."""
     groups: dict[tuple[str, str], list[Incident]] = {}
     for one in incidents:
         groups.setdefault((one.rule, one.device), []).append(one)
-    told = [_occurrence(members) for members in groups.values()]
-    return sorted(told, key=lambda o: (not o.open, -o.severity.rank if o.open else 0, -o.last))
+    told = [_occurrence(members, now) for members in groups.values()]
+    return sorted(
+        told, key=lambda o: (not o.current, -o.severity.rank if o.current else 0, -o.last)
+    )
 
 
-def _occurrence(members: Sequence[Incident]) -> Occurrence:
+def _occurrence(members: Sequence[Incident], now: float) -> Occurrence:
     last = members[-1]
     return Occurrence(
         rule=last.rule, device=last.device, label=last.label,
         severity=max((one.severity for one in members), key=lambda s: s.rank),
         hard=any(one.hard for one in members), times=len(members),
         count=sum(one.count for one in members), first=min(one.begin for one in members),
-        last=max(one.seen for one in members), open=last.over is None, ended=last.why,
+        last=max(one.seen for one in members), open=last.over is None,
+        current=last.current(now), ended=last.why,
         acknowledged=last.acknowledged is not None, say=last.say,
     )  # fmt: skip
 

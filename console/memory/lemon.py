@@ -26,6 +26,8 @@ BURST = 8
 BURST_COUNT = 3
 """Occurrences of one Xid within the window that make a burst."""
 OUTAGE, SICK_AGAIN, TEST_FAILED, OFTEN_OUT = 4, 10, 6, 5
+STALE_S = 86400.0
+"""What nobody saw for longer is not known to be there now, whether or not it ended."""
 AGAIN_S = 7 * 86400.0
 """Sick within a week of coming back to work: what was done did not help."""
 OUT_SHARE = 0.1
@@ -49,10 +51,15 @@ class Incident(Struct, frozen=True, kw_only=True):
     count: int
     begin: float
     seen: float
+    """When a console last held it to be true: seen, or latched and not known to be over."""
     over: float | None
     why: str = ""
     """Why it ended: clean, reset, reboot, acknowledged, no longer found."""
     acknowledged: float | None = None
+
+    def current(self, now: float) -> bool:
+        """Whether it is open and was so within the last day."""
+        return self.over is None and now - self.seen <= STALE_S
 
     @property
     def where(self) -> str:
@@ -110,12 +117,12 @@ def score(
 ) -> Lemon:
     """All of them may reach further back than the window."""
     since = now - WINDOW_S
-    recent = [i for i in incidents if i.over is None or i.over >= since]
+    recent = [i for i in incidents if (i.seen if i.over is None else i.over) >= since]
     out = [o for o in outages if o.end >= since and not PLANNED.search(o.reason)]
     failed = [f for f in failures if f.at >= since]
-    current = list(_now([i for i in recent if i.over is None]))
+    current = list(_now([i for i in recent if i.current(now)]))
     past = [
-        *_over([i for i in recent if i.over is not None]), *_bursts(recent),
+        *_over([i for i in recent if not i.current(now)]), *_bursts(recent),
         *_outages(out, since, now), *_again(recent, outages, since), *_tests(failed),
     ]  # fmt: skip
     today, history = sum(p for p, _ in current), min(HISTORY_MOST, sum(p for p, _ in past))

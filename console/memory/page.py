@@ -89,7 +89,9 @@ def _section(
 def _finding(one: Occurrence) -> str:
     where = f"{one.rule} {one.label}".rstrip()
     often = "" if one.times == 1 and one.count == 1 else f" {times(max(one.times, one.count))},"
-    if one.open:
+    if one.open and not one.current:
+        state = f"since {day(one.first)}, not looked at since {day(one.last)}"
+    elif one.open:
         state = f"since {day(one.first)}, open" + (", acknowledged" if one.acknowledged else "")
     else:
         state = f"last {day(one.last)}, over ({one.ended or 'ended'})"

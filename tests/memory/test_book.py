@@ -80,11 +80,11 @@ def test_it_is_remembered_at_its_worst_and_with_all_its_events(book: Book) -> No
     assert (one.severity, one.count) == (Severity.CRITICAL, 5)
 
 
-def test_a_latched_finding_is_open_but_no_longer_seen(book: Book) -> None:
+def test_a_latched_finding_is_held_to_be_true(book: Book) -> None:
     book.finding(finding(), T0)
     book.finding(finding(latched=True), T0 + HOUR)
     (one,) = read.incidents(book.db, "n1", 0)
-    assert (one.seen, one.over) == (T0, None)
+    assert (one.seen, one.over) == (T0 + HOUR, None)
 
 
 def test_an_acknowledgement_is_kept_and_undone(book: Book) -> None:

@@ -150,6 +150,16 @@ def test_nothing_recorded_is_never_told_as_no_faults(
     assert "nothing recorded: it was never watched from here" in told(path, capfdbinary, "n2")
 
 
+def test_an_old_open_finding_is_not_told_as_present(
+    remembered: Callable[..., Path], now: float, capfdbinary: Capture
+) -> None:
+    path = remembered(lambda ours, clock: tap(ours, clock, now - 3 * DAY, finding()))
+    said = told(path, capfdbinary)
+    assert "not looked at since" in said
+    assert ", open" not in said
+    assert "0 for what is open" in said
+
+
 def test_without_a_memory_it_says_so(tmp_path: Path, capfdbinary: Capture) -> None:
     said = told(tmp_path / "none.sqlite", capfdbinary)
     assert "nothing is recorded yet" in said

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -68,6 +69,15 @@ def test_the_worse_comes_first() -> None:
     assert len(set(points)) == len(points) - 1, "one past fault weighs as much as one warning now"
     assert points[0] == HARD_NOW
     assert str(nodes[0]).startswith("lemon score 100: now: xid.79 on GPU3 since ")
+
+
+def test_what_nobody_looked_at_for_days_is_not_told_as_now() -> None:
+    stale = incident(begin=20)
+    stale = msgspec.structs.replace(stale, seen=T0 - 9 * DAY)
+    found = lemon([stale])
+    assert found.now == 0
+    assert 0 < found.history <= HISTORY_MOST
+    assert not any(line.startswith("now") for line in found.reasons)
 
 
 def test_a_return_that_did_not_hold_is_told_with_its_days() -> None:
