@@ -49,7 +49,10 @@ class Tested(Struct, frozen=True):
 
 
 def tested(look: Look) -> Tested | None:
-    """The last test, whenever it was run; None without one, or where it ran on a CPU."""
+    """The last test, whenever it was run; None without one, or where it ran on a CPU.
+
+    A GPU cut into MIG instances is not among them: the test saw a part of it.
+    """
     summary = look.facts.get(PROBE, "summary")
     if summary is None or summary.values.get("engine") != "torch-cuda":
         return None
@@ -61,6 +64,6 @@ def tested(look: Look) -> Tested | None:
         one, joined, other = device.partition(">")
         if joined:
             pairs[one, other] = sample.values
-        else:
+        elif look.facts.value("inventory", device, "mig_mode") is not True:
             gpus[device] = sample.values
     return Tested(look, gpus, pairs)

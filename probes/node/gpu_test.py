@@ -9,19 +9,15 @@ over the bf16 GEMM, from NVML. Without a GPU device "cpu", which nobody judges.
 """
 
 import re
-import statistics
-import threading
 
 from probes.node import order, wrapped
+from probes.node.gpu_watch import Watch
 from probes.node.jobs import Refused
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from probes.node.context import Context
     from probes.node.jobs import Job
-    from probes.node.nvml_reader import Reader
     from probes.node.order import Args
 
 METRICS = {
@@ -45,9 +41,9 @@ UNITS = {"gemm_bf16": "tflops", "gemm_fp8": "tflops"}
 WHAT = ("gemm_bf16", "gemm_fp8", "hbm_copy", "h2d", "d2h", "p2p")
 SECONDS = 1.5
 SECONDS_MOST = 600.0
-WATCH_S = 0.2
 CPU = "cpu"
 GPUS_MOST = 64
+UNSEEN = "torch does not see this GPU"
 
 ENGINE = re.compile(r"^# engine (torch-\w+) torch (\S+)")
 GPU = re.compile(r"^# gpu (-?\d+) (\S+) (.*)")
@@ -175,20 +171,13 @@ class Test:
 
     def finish(self, unseen: "list[str]") -> "None":
         """All GPUs, pairs, the summary and the last job frame: also of a test cut short."""
-        nameless = sorted(device for device in self.values if device.startswith("index:"))
-        same = len(nameless) == len(unseen)  # both in the order of the bus
-        for number, device in enumerate(unseen):
-            told: "dict[str, object]" = {"id": self.job.name}
-            if same:
-                told = self.values.pop(nameless[number])
-            told.setdefault("error", "torch does not see this GPU")
-            self.values[device] = told
+        lost = self._name(unseen)
         for device, figures in list(self.values.items()) + list(self.pairs.items()):
             self.job.sample(device, figures)
         assert self.job.child is not None
         rc = self.job.child.returncode
         error = self._why(rc)
-        bad = sum("error" in values for values in self.values.values())
+        bad = lost + sum("error" in values for values in self.values.values())
         values: "dict[str, object]" = {"id": self.job.name, "ok": not error, "rc": rc, "bad": bad}
         values.update(engine=self.engine, version=self.version, gpus=len(self.values))
         if error:
@@ -196,6 +185,24 @@ class Test:
         self.job.sample("summary", values)
         said = "%d figures" % self.figures + ("; trouble on %d GPUs" % bad if bad else "")
         self.job.state("failed" if error else "done", error or said, rc)
+
+    def _name(self, unseen: "list[str]") -> "int":
+        """Give GPUs whose address CUDA did not tell the ones that are left; who has none is lost.
+
+        Both are in the order of the bus. How many are lost without it being known which.
+        """
+        nameless = sorted(device for device in self.values if device.startswith("index:"))
+        if len(nameless) == len(unseen):
+            for device, address in zip(nameless, unseen):
+                self.values[address] = self.values.pop(device)
+                for pair in [one for one in self.pairs if device in one.split(">")]:
+                    ends = [address if end == device else end for end in pair.split(">")]
+                    self.pairs[">".join(ends)] = self.pairs.pop(pair)
+        elif not nameless:
+            for address in unseen:
+                told: "dict[str, object]" = {"id": self.job.name, "error": UNSEEN}
+                self.values[address] = told
+        return max(0, len(unseen) - len(nameless)) if nameless else 0
 
     def _why(self, rc: "int") -> "str":
         if self.job.cancelled.is_set():
@@ -205,92 +212,6 @@ class Test:
         if self.failed or rc:
             return self.failed or "exit status %d: %s" % (rc, self.tail)
         return "" if self.figures else "it measured nothing: %s" % self.tail
-
-
-class Watch:
-    """Reads NVML while a phase runs, in a thread of its own: the child's output never waits."""
-
-    def __init__(self, ctx: "Context") -> "None":
-        self._ctx = ctx
-        self._what = ""
-        self._stop = threading.Event()
-        self._thread: "threading.Thread | None" = None
-        self._seen: "dict[str, list[dict[str, Any]]]" = {}
-
-    def start(self, what: "str") -> "None":
-        """Begin reading, for phases of which something is kept."""
-        self.stop()
-        if self._ctx.nvml is None or what not in ("gemm_bf16", "h2d", "d2h"):
-            return
-        self._what, self._seen = what, {}
-        self._stop.clear()
-        self._thread = threading.Thread(target=self._run, name="gpu_test watch")
-        self._thread.daemon = True
-        self._thread.start()
-
-    def _run(self) -> "None":
-        from probes.node.nvml_reader import each_gpu
-
-        while not self._stop.wait(WATCH_S):
-            try:
-                answers = each_gpu(self._ctx, _link if self._what != "gemm_bf16" else _load)
-            except Exception:  # a driver that hangs or fails: the figures stand without it
-                return
-            for device, values in answers.items():
-                self._seen.setdefault(device, []).append(values)
-
-    def stop(self) -> "dict[str, dict[str, object]]":
-        """End reading; what is kept of each GPU."""
-        if self._thread is None:
-            return {}
-        self._stop.set()
-        self._thread.join(WATCH_S * 5)
-        self._thread = None
-        kept = _busiest if self._what != "gemm_bf16" else _medians
-        return {device: kept(list(seen)) for device, seen in self._seen.items() if seen}
-
-
-def _load(reader: "Reader") -> "None":
-    """What a GPU does under the GEMM."""
-    from probes.node import nvml
-
-    nvml.read_load(reader)
-    reader.put(energy_mj=reader.ask("nvmlDeviceGetTotalEnergyConsumption"))
-
-
-def _link(reader: "Reader") -> "None":
-    reader.put(
-        pcie_gen=reader.ask("nvmlDeviceGetCurrPcieLinkGeneration"),
-        pcie_width=reader.ask("nvmlDeviceGetCurrPcieLinkWidth"),
-    )
-
-
-def _medians(seen: "list[dict[str, Any]]") -> "dict[str, object]":
-    """Medians of the second half, when clocks and power have settled; reasons of most readings."""
-    found: "dict[str, object]" = {"index": seen[-1]["index"]}
-    late = seen[len(seen) // 2 :]
-    for name in ("power_w", "sm_clock_mhz", "temp_c"):
-        values = [one[name] for one in late if name in one]
-        if values:
-            found[name] = round(float(statistics.median(values)), 1)
-    masks = [int(one["reasons"]) for one in late if "reasons" in one]
-    if masks:
-        bits = [1 << bit for bit in range(16)]
-        found["reasons"] = sum(b for b in bits if 2 * sum(bool(m & b) for m in masks) > len(masks))
-    energy = [one["energy_mj"] for one in seen if "energy_mj" in one]
-    if len(energy) > 1 and energy[-1] >= energy[0]:
-        found["energy_j"] = round((energy[-1] - energy[0]) / 1000.0, 1)
-    return found
-
-
-def _busiest(seen: "list[dict[str, Any]]") -> "dict[str, object]":
-    """The highest generation and width: an idle link trains down between two GPUs' turns."""
-    found: "dict[str, object]" = {"index": seen[-1]["index"]}
-    for name in ("pcie_gen", "pcie_width"):
-        values = [int(one[name]) for one in seen if name in one]
-        if values:
-            found[name] = max(values)
-    return found
 
 
 def missing(ctx: "Context", test: "Test", args: "Args") -> "list[str]":

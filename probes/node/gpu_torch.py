@@ -21,6 +21,7 @@ READY_S = 120.0
 """Without persistence mode CUDA needs about 20 s for 8 GPUs; torch may come from a cold Lustre."""
 SLACK_S = 30.0
 """Over the wanted seconds until a GPU that does not answer is given up."""
+ANSWERS = (b"ready ", b"= ", b"! ")
 REAP_S = 1.0
 """A child in an uninterruptible driver call outlives SIGKILL: it is left, never waited for."""
 
@@ -54,18 +55,24 @@ class Child:
             self.lost = True
 
     def read(self) -> "str | None":
-        """A whole line, None while there is none; `lost` is set at the end."""
+        """An answer, None while there is none; `lost` is set at the end.
+
+        Libraries print, too: what is no answer is passed over.
+        """
         data = os.read(self.output, 4096)
         self.lost = not data
-        self._partial += data
-        line, found, rest = self._partial.partition(b"\n")
-        if not found:
-            return None
-        self._partial = rest
-        return line.decode("utf-8", "replace")
+        lines = (self._partial + data).split(b"\n")
+        self._partial = lines.pop()
+        answers = [line for line in lines if line.startswith(ANSWERS)]
+        return answers[0].decode("utf-8", "replace") if answers else None
 
     def end(self) -> "str":
         """Kill it if it still runs; how it ended."""
+        if self.lost:  # its output ended: so does it, in a moment
+            try:
+                self.process.wait(REAP_S)
+            except subprocess.TimeoutExpired:
+                pass
         ended = self.process.poll()
         if ended is None:
             self.process.kill()
@@ -100,8 +107,8 @@ class Round:
             for child, line in self._answers(group, self.seconds * 3 + SLACK_S, what):
                 if line.startswith("!"):
                     say("# trouble %d %s %s" % (child.index, what, line[2:]))
-                elif line != "-":
-                    say("# figure %d %s %s" % (child.index, what, line))
+                elif line != "= -":
+                    say("# figure %d %s %s" % (child.index, what, line[2:]))
         say("# end %s" % what)
 
     def _answers(

@@ -109,14 +109,17 @@ class Gpu:
         one = self.torch.ones((), dtype=self.torch.float32, device=self.device)
         how: "dict[str, Any]" = {"scale_a": one, "scale_b": one, "out_dtype": self.torch.bfloat16}
 
-        def fast() -> "object":
-            return product(a, b, use_fast_accum=True, **how)
-
-        try:
-            fast()
-        except (RuntimeError, TypeError, ValueError):
-            return 2.0 * n**3 / self.per_call(lambda: product(a, b, **how)) / 1e12
-        return 2.0 * n**3 / self.per_call(fast) / 1e12
+        for more in ({"use_fast_accum": True}, {}):
+            how.update(more)
+            try:
+                product(a, b, **how)
+                return 2.0 * n**3 / self.per_call(lambda: product(a, b, **how)) / 1e12
+            except (TypeError, NotImplementedError):
+                how.pop("use_fast_accum", None)
+            except RuntimeError as error:
+                if "support" not in str(error):
+                    raise
+        return None
 
     def _random(self, *shape: "int") -> "Any":
         return self.torch.randn(*shape, dtype=self.torch.float32, device=self.device)
@@ -160,7 +163,7 @@ class Gpu:
 
 
 def one_gpu(index: "int", seconds: "float") -> "None":
-    """A child: answers each name on stdin with its value, "-" for none, "!" for why not."""
+    """A child: answers each name on stdin with "= VALUE", "= -" for none, "! WHY" for failed."""
     address = pci_address(index) if index >= 0 else "cpu"
     near(address)
     import torch
@@ -173,7 +176,7 @@ def one_gpu(index: "int", seconds: "float") -> "None":
     for line in iter(sys.stdin.readline, ""):
         try:
             value = getattr(gpu, line.strip())()
-            say("-" if value is None else "%.6g" % value)
+            say("= -" if value is None else "= %.6g" % value)
         except Exception as error:
             say("! %s" % first_line(error))
         if gpu.on_gpu:

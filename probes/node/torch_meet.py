@@ -198,10 +198,13 @@ class Meeting:
 def listen(addr: "str", port: "int") -> "socket.socket":
     """A listening socket at the address the others know; on all where it is not this host's own.
 
+    Debian's hosts file gives a host's own name a loopback address, which nobody else reaches.
     Raises Over when the port is taken.
     """
-    family = socket.getaddrinfo(addr, port, 0, socket.SOCK_STREAM)[0][0]
-    for place in (addr, ""):
+    family, _, _, _, found = socket.getaddrinfo(addr, port, 0, socket.SOCK_STREAM)[0]
+    looped = found[0] == "::1" or str(found[0]).startswith("127.")
+    meant = addr in ("localhost", "::1") or addr.startswith("127.")
+    for place in ("",) if looped and not meant else (addr, ""):
         listener = socket.socket(family, socket.SOCK_STREAM)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from probes.node import torch_meet
 from probes.node.process_tree import descendants
 from tests.payload.rig import AgentProcess, Frame, config, gone, kind, until
 
@@ -244,3 +245,31 @@ def test_the_gpu_test_needs_torch_and_known_figures() -> None:
         args = {"torch_python": "/bin/true", "what": ["hbm"]}
         node.order(op="run", id="b", what="gpu_test", args=args)
         assert "'hbm' is none of" in node.wait_for(kind("job", id="b"))["text"]
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [("127.0.0.1", "lo"), ("::1", "lo"), ("192.0.2.77", ""), ("2001:db8::1", "")],
+)
+def test_the_interface_that_has_an_address(address: str, name: str) -> None:
+    assert torch_meet.interface_of(address) == name
+
+
+def test_a_first_node_whose_name_is_a_loopback_address_listens_on_all(
+    monkeypatch: pytest.MonkeyPatch, port: int
+) -> None:
+    """Debian's hosts file does that to a host's own name: nobody else would get through."""
+    entry = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.1.1", port))
+    monkeypatch.setattr(socket, "getaddrinfo", lambda *asked: [entry])
+    with torch_meet.listen("gpu01", port) as listener:
+        assert listener.getsockname()[0] == "0.0.0.0"
+
+
+@pytest.mark.parametrize(
+    ("address", "bound"), [("127.0.0.1", "127.0.0.1"), ("192.0.2.77", "0.0.0.0")]
+)
+def test_a_first_node_listens_at_the_address_given_if_it_is_its_own(
+    port: int, address: str, bound: str
+) -> None:
+    with torch_meet.listen(address, port) as listener:
+        assert listener.getsockname()[0] == bound
