@@ -82,7 +82,10 @@ def gpm(gpu: Gpu, product: Product | None) -> Gpm | None:
     names = ("tensor_percent", "sm_util_percent", "dram_percent")
     found = [number(sample.values.get(name)) for name in names]
     known = [min(value, 100.0) for value in found if value is not None and value >= 0]
-    return Gpm(*known, link_share(gpu, product)) if len(known) == len(found) else None
+    if len(known) < len(found):
+        return None
+    tensor, sm, dram = known
+    return Gpm(tensor, sm, dram, link_share(gpu, product))
 
 
 def link_share(gpu: Gpu, product: Product | None) -> float | None:

@@ -28,18 +28,17 @@ class Limits(Struct, frozen=True):
     @classmethod
     def of(cls, rules: Rules) -> Limits:
         """KeyError is a programming error: tests look all of them up."""
-        get = {name: limit.value for name, limit in rules.limits.items()}
-        gates = [
-            Gates(*(get[f"straggler.{gate}_{grade}"] for gate in ("z", "r", "r75")))
-            for grade in ("warn", "crit")
-        ]
+
+        def get(name: str) -> float:
+            return rules.limit(f"straggler.{name}").value
+
+        def gates(grade: str) -> Gates:
+            return Gates(get(f"z_{grade}"), get(f"r_{grade}"), get(f"r75_{grade}"))
+
         return cls(
-            *gates,
-            *(get[f"straggler.{name}"]
-              for name in ("floor_live", "quantum_mhz", "catalogue", "catalogue_crit",
-                           "own_ratio")),
-            int(get["straggler.own_least"]),
-            *(get[f"straggler.{name}"] for name in ("half", "at_power_limit", "equal_load")),
-            int(get["straggler.group_weak"]),
-            int(get["straggler.group_full"]),
+            warn=gates("warn"), crit=gates("crit"), floor=get("floor_live"),
+            quantum_mhz=get("quantum_mhz"), catalogue=get("catalogue"),
+            catalogue_crit=get("catalogue_crit"), own_ratio=get("own_ratio"),
+            own_least=int(get("own_least")), half=get("half"), at_limit=get("at_power_limit"),
+            equal_load=get("equal_load"), weak=int(get("group_weak")), full=int(get("group_full")),
         )  # fmt: skip

@@ -27,8 +27,8 @@ GPU = Rule(
     cause="something holds this GPU back: cooling, power delivery or the card itself",
     action=Action.WATCH,
     next_step="drain after the job and test the GPU alone; the whole job waits for it until then",
-    source="our rule: two of three comparisons agree, or one and hardware evidence; gates: our "
-    "simulation",
+    source="our rule: suspected is one comparison alone; likely are two of three, or one and "
+    "hardware evidence; certain are two, hardware evidence and 8 alike; gates: our simulation",
     others="Guard (MLSys'26): clocks, temperature, power against peers of the job; 12 % false",
     example="SM clock 1200 MHz, median of 8 GPUs 1935 MHz, P75 1950 MHz, reasons 0x48",
     limits=_LIMITS,
