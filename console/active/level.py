@@ -19,7 +19,7 @@ NOISE = 0.04
 NOISE_CPU = 0.15
 """The same through sockets on CPUs: 0.4 to 0.8 GB/s between two local ranks (measured)."""
 CPU_ENGINES = ("torch-gloo", "torch-cpu")
-LEAST, MOST = 0.01, 0.05
+LEAST, MOST = 0.01, 0.07
 """Bounds of a measured scatter: the benchmark floor of science 1.3, and what we believe at most."""
 ENOUGH = 8
 """Runs that weigh as much as the usual scatter: science 1.3's full rule."""
@@ -27,6 +27,9 @@ FEW = 16
 """Up to so many participants the second best is the anchor: five of eight may be slow."""
 TOP = 0.85
 """Share below the anchor: 15 % of them good is enough to find the good level."""
+ABOVE, CLUSTER = 1.25, 0.06
+"""So far above the anchor is no scatter (+2.8 sigma of 5 % in 256 runs is 1.15), and so many (at
+least two pairs) are no accident: then the anchor itself is slow."""
 
 
 class Level(NamedTuple):
@@ -51,23 +54,39 @@ class Level(NamedTuple):
 
 
 def level(
-    values: Iterable[float], cpu: bool = False, bests: Sequence[float] | None = None
+    values: Iterable[float], cpu: bool = False, tops: Sequence[float] | None = None
 ) -> Level | None:
     """The level of the upper cluster; None without a value above 0.
 
-    `bests`: the best value of each participant where some were measured more often than others,
-    else the values themselves. Of few the second best is the anchor, as most may be slow; of many
-    their 85th percentile, which one lucky run does not lift. Bandwidth is bounded by hardware from
-    above, so the upper cluster is what is possible, however many are below.
+    `tops`: one value for each participant (`upper`) where some were measured more often than
+    others, else the values themselves. Hardware bounds bandwidth from above, so the upper cluster
+    is what is possible, however many are below; one lucky run must not lift it.
     """
     ordered = sorted(value for value in values if value > 0)
     if not ordered:
         return None
     prior = NOISE_CPU if cpu else NOISE
-    tops = sorted(bests) if bests else [*ordered, ordered[-1]]
-    anchor = tops[-2 if len(tops) <= FEW else int(TOP * (len(tops) - 1))]
+    tops = sorted(tops) if tops else [*ordered, ordered[-1]]
+    anchor = _anchor(tops)
     good = [value for value in ordered if value >= anchor * (1.0 - max(0.15, 3.0 * prior))]
     return Level(statistics.median(good), _noise(good, prior), len(good))
+
+
+def upper(values: Sequence[float]) -> float:
+    """What a participant can do: its best run; of eight and more the third or fourth best.
+
+    The best of many would grow with their number; their middle may all be with bad partners.
+    """
+    return sorted(values, reverse=True)[min(len(values) // 4, 3) if len(values) >= ENOUGH else 0]
+
+
+def _anchor(tops: Sequence[float]) -> float:
+    """Of few the second best; of many their 85th percentile, unless a cluster is far above it."""
+    if len(tops) <= FEW:
+        return tops[-2]
+    anchor = tops[int(TOP * (len(tops) - 1))]
+    above = [top for top in tops if top > ABOVE * anchor]
+    return statistics.median(above) if len(above) >= max(4, CLUSTER * len(tops)) else anchor
 
 
 def _noise(good: Sequence[float], prior: float) -> float:

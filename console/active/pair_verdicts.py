@@ -275,7 +275,8 @@ class _Judge:
             far = statistics.fmean(view.shares(node)) < FAR
             return Confidence.SUSPECTED if far else Confidence.LIKELY
         quiet = view.quiet(node) or not view.crowded
-        if len(view.counted(node)) >= SURE and quiet and view.apart(node):
+        sure = view.verdict_of(node) is Severity.CRITICAL and len(view.counted(node)) >= SURE
+        if sure and quiet and view.apart(node):
             return Confidence.CERTAIN
         return Confidence.LIKELY
 

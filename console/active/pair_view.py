@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from console.active import expect
 from console.active.expect import Expected
-from console.active.level import CPU_ENGINES, Level, grade, level
+from console.active.level import CPU_ENGINES, Level, grade, level, upper
 from console.active.results import Progress, Run
 from probes.event import Severity
 
@@ -116,18 +116,20 @@ class View:
 
     def _levels(self) -> dict[tuple[str, str], Level]:
         values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        bests: dict[tuple[str, str], dict[str, float]] = defaultdict(dict)
+        of_node: dict[tuple[str, str], dict[str, list[float]]] = {}
         for run in filter(measured, self.runs):
             share = (run.busbw_gb_s or 0.0) / self.cap(run)
             engine, where = self.kind(run)
             for kind in {(engine, "any"), (engine, where or "any")}:
                 values[kind].append(share)
-                best = bests[kind]
-                best.update((n, max(share, best.get(n, 0.0))) for n in run.group.nodes)
+                mine = of_node.setdefault(kind, defaultdict(list))
+                for node in run.group.nodes:
+                    mine[node].append(share)
         found = {}
         for kind, shares in values.items():
             if kind[1] == "any" or len(shares) >= KIND_RUNS:
-                one = level(shares, kind[0] in CPU_ENGINES, list(bests[kind].values()))
+                tops = [upper(mine) for mine in of_node[kind].values()]
+                one = level(shares, kind[0] in CPU_ENGINES, tops)
                 if one is not None:
                     found[kind] = one
         return found
@@ -195,13 +197,21 @@ class View:
         return [p for p in self.met[node] if p in self.good and self.pair(node, p) in BAD]
 
     def against(self, node: str) -> list[str]:
-        """Known-good partners that a node which never was fast is slow with, in order met."""
-        return [p for p, look in self.looks(node).items() if look in BAD and self.clean(p)]
+        """Known-good partners that a node which never was fast is slow with, in order met; those
+        it failed with if they are no fewer, as in `shares`."""
+        bad = {p: look for p, look in self.looks(node).items() if look in BAD and self.clean(p)}
+        slow = [p for p, look in bad.items() if look is Look.SLOW]
+        return slow if len(slow) * 2 > len(bad) else [p for p in bad if p not in slow]
 
     def shares(self, node: str) -> list[float]:
-        """What a suspect reached with known-good partners, as shares of what is good."""
-        met = self.met[node]
-        return [e.share for p in met if self.clean(p) for e in met[p]]
+        """What a suspect reached with known-good partners, as shares of what is good.
+
+        Of failed runs and figures the rarer kind is left out: a run that fails once says nothing of
+        how fast the node is.
+        """
+        edges = [e for p in self.met[node] if self.clean(p) for e in self.met[node][p]]
+        told = [e.share for e in edges if e.look is not Look.FAILED]
+        return told if len(told) * 2 > len(edges) else [0.0] * (len(edges) - len(told))
 
     def verdict_of(self, node: str) -> Severity:
         """These together; unknown when there are none."""

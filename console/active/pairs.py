@@ -20,8 +20,9 @@ from console.active.schemes import Pair
 
 FOLLOW = 7
 """Rounds after the scheme's own; then what is not clear stays a suspicion."""
-SECOND_NODES = 32
-"""Up to so many nodes all run a second time where no figure but the peers' is known."""
+SECOND_NODES, THIRD_NODES = 32, 8
+"""Up to so many nodes all run a second or third time where no figure but the peers' is known: all
+pairs of a round may be slow by chance, and nobody would see it."""
 
 
 class Pairs:
@@ -103,8 +104,9 @@ class Pairs:
         view = self.view(before)
         if not view.good and number > base + 1:
             return []  # nobody is good after two partners each: no pair can tell anything
-        alone = not self.known and len(self.nodes) <= SECOND_NODES
-        return follow_up(view, rng, rail=self.rail, fill=alone and base == 1 and number == 2)
+        again = sum(len(self.nodes) <= most for most in (SECOND_NODES, THIRD_NODES))
+        fill = not self.known and base == 1 and number <= 1 + again
+        return follow_up(view, rng, rail=self.rail, fill=fill)
 
     def _why(self) -> str:
         named = {"shift": "k-shift", "full": "round robin"}
