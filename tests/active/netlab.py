@@ -183,7 +183,7 @@ class NetLab:
     def run(self, inventory: str, *arguments: str) -> tuple[int, Any, str]:
         """(exit status, JSON document, stderr)."""
         process = self.start(inventory, *arguments, "--json")
-        out, err = process.communicate(timeout=110)
+        out, err = process.communicate(timeout=280)
         assert out, err.decode()
         return process.returncode, json.loads(out), err.decode()
 

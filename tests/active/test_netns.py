@@ -17,11 +17,17 @@ import pytest
 from tests.active.netlab import MARK, NetLab
 from tests.ssh.lab import wait_for
 
-pytestmark = [pytest.mark.netns, pytest.mark.sshd, pytest.mark.torch]
+pytestmark = [
+    pytest.mark.netns,
+    pytest.mark.sshd,
+    pytest.mark.torch,
+    # Eight runs that each start torch twice: 20 s alone on two cores, minutes when others use them.
+    pytest.mark.timeout(300),
+]
 
 WORKER = "--collective"
 """In the command line of a rank."""
-WAIT_S = 60.0
+WAIT_S = 120.0
 
 
 def kept(net: NetLab) -> dict[str, Any]:
