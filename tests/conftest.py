@@ -22,7 +22,7 @@ LAB_REQUIRED = os.environ.get("GPUCONSOLE_LAB") == "required"
 """Set by CI: a missing service is then a failure, not a skip."""
 
 
-SERVICES = frozenset({"active", "demo", "e2e", "slurm", "ssh", "tui"})
+SERVICES = frozenset({"demo", "e2e", "slurm", "ssh", "tui"})
 """Folders whose tests start services, watch terminals or count processes: never two at a time."""
 
 

@@ -24,7 +24,7 @@ from tests.ssh.lab import SSHD, Lab, alive, wait_for
 REPOSITORY = Path(__file__).parents[2]
 NETWORK = "10.78.0"
 MARK = "GPUCONSOLE_NODE"
-"""In the environment of everything that runs on a node; its value is the node's name."""
+"""In the environment of everything that runs on a node; its value is the namespace's name."""
 _LABS = itertools.count()
 
 
@@ -48,6 +48,7 @@ class NetLab:
         self.ssh = Lab()
         self.names = [f"n{i}" for i in range(1, nodes + 1)]
         tag = f"gct{os.getpid()}x{next(_LABS)}"
+        self._mark = f"{MARK}={tag}".encode()
         self.spaces = {name: f"{tag}{name}" for name in ("sw", *self.names)}
         self.home = self.ssh.folder / "home"
         self.user = self._root_with_an_empty_home()
@@ -100,7 +101,7 @@ class NetLab:
             f"Port 22\nListenAddress {self.address(name)}\nHostKey {key}\nPidFile none\n"
             "UsePAM no\nPasswordAuthentication no\nUseDNS no\nStrictModes no\nPrintMotd no\n"
             "PermitRootLogin prohibit-password\n"
-            f"SetEnv {MARK}={name}\n"
+            f"SetEnv {MARK}={self.spaces[name]}\n"
             f"AuthorizedKeysFile {self.ssh.folder}/authorized\n"
         )
         log = self.ssh.folder / f"{name}.log"
@@ -194,7 +195,7 @@ class NetLab:
             with contextlib.suppress(OSError):
                 if not entry.name.isdigit():
                     continue
-                if f"{MARK}=".encode() not in (entry / "environ").read_bytes():
+                if self._mark not in (entry / "environ").read_bytes():
                     continue
                 words = (
                     (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")

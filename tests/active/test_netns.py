@@ -45,7 +45,7 @@ def done(net: NetLab) -> int:
 
 def ranks(net: NetLab, name: str) -> list[int]:
     """Ranks that run on a node."""
-    mark = f"{MARK}={name}".encode()
+    mark = f"{MARK}={net.spaces[name]}".encode()
     found = []
     for pid in net.left(WORKER):
         try:
