@@ -178,6 +178,15 @@ def worst_first(campaign: Campaign) -> list[Verdict]:
     return sorted(bad, key=lambda v: (-v.verdict.rank, sure[v.confidence], natural_key(v.name)))
 
 
+def unjudged(campaign: Campaign) -> str:
+    """Why there is no verdict at all; "" when there is one."""
+    if campaign.verdicts:
+        return ""
+    if any(run.state is Progress.DONE for run in campaign.runs):
+        return "no verdict: there is nothing to judge these figures by"
+    return "no verdict: nothing was measured"
+
+
 def fine_nodes(campaign: Campaign) -> list[str]:
     """Nodes an ok verdict is about and no other one."""
     fine = {n for v in campaign.verdicts if v.verdict is Severity.OK for n in v.nodes}

@@ -9,6 +9,7 @@ characters); 512 nodes in every pair need some 0.3 MB.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from console.active import charts, figures, tables
 from console.active.cells import Piece, safe
@@ -17,6 +18,9 @@ from console.active.results import Campaign, Verdict
 from console.active.style import STYLE
 from console.active.text import EVIDENCE, MARKS, VERDICTS, ran, stopped
 from probes.event import Severity
+
+if TYPE_CHECKING:
+    from console.memory.lemon import Lemon
 
 MAX_BYTES = 8 << 20
 """Most bytes of a report, hostile names and texts included (each is at most 400 characters, and
@@ -27,8 +31,8 @@ ALL_ROWS, FINE_ROWS = 100, 20
 LEMONS = 40
 
 
-def render(campaign: Campaign, lemons: Mapping[str, object] | None = None) -> str:
-    """The report. `lemons` are what the memory of the fleet holds: node -> its history."""
+def render(campaign: Campaign, lemons: Mapping[str, Lemon] | None = None) -> str:
+    """The report. `lemons` are what the memory of the fleet holds against nodes, by name."""
     title = f"Test {campaign.level}: {len(campaign.nodes)} nodes, {figures.moment(campaign.at)}"
     head = tag(
         "head",
@@ -42,7 +46,7 @@ def render(campaign: Campaign, lemons: Mapping[str, object] | None = None) -> st
     return f"<!DOCTYPE html>\n{tag('html', head, body, lang='en')}\n"
 
 
-def _parts(campaign: Campaign, lemons: Mapping[str, object]) -> Iterable[Markup]:
+def _parts(campaign: Campaign, lemons: Mapping[str, Lemon]) -> Iterable[Markup]:
     yield _head(campaign)
     yield from _verdicts(campaign)
     yield _commands(campaign)
@@ -91,8 +95,8 @@ def _verdicts(campaign: Campaign) -> Iterable[Markup]:
         noun = "node" if len(fine) == 1 else "nodes"
         told = f" {len(fine)} {noun}: {figures.hosts(fine, 390)}"
         yield tag("p", _badge(Severity.OK), told)
-    if not campaign.verdicts:
-        yield tag("p", _badge(Severity.UNKNOWN), " no verdict: too little was measured")
+    if why := figures.unjudged(campaign):
+        yield tag("p", _badge(Severity.UNKNOWN), f" {why}")
 
 
 def _verdict(verdict: Verdict) -> Markup:
@@ -152,7 +156,9 @@ def _list(title: str, items: Iterable[str]) -> Markup:
     return join(tag("h2", title), tag("ul", *entries))
 
 
-def _lemons(campaign: Campaign, lemons: Mapping[str, object]) -> Markup:
+def _lemons(campaign: Campaign, lemons: Mapping[str, Lemon]) -> Markup:
     """What the memory of the fleet holds against the nodes tested."""
-    mine = [name for name in campaign.nodes if name in lemons][:LEMONS]
-    return _list("What these nodes did before", (f"{n}: {lemons[n]}" for n in mine))
+    mine = [lemons[name] for name in campaign.nodes if name in lemons and lemons[name].points]
+    mine.sort(key=lambda lemon: -lemon.points)
+    told = (f"{lemon.node}: {lemon}" for lemon in mine[:LEMONS])
+    return _list("What these nodes did before", told)

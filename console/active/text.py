@@ -121,9 +121,8 @@ def verdict_lines(campaign: Campaign, room: int) -> list[Line]:
     fine = figures.fine_nodes(campaign)
     if fine:
         out += [(), *labelled("✓ ok", _count(fine), room, indent=INDENT)]
-    if not campaign.verdicts:
-        out += [(), *labelled("? unkn", "no verdict: too little was measured", room, "unknown")]
-    return out
+    told = labelled("? unkn", figures.unjudged(campaign), room, "unknown", INDENT)
+    return [*out, (), *told] if told else out
 
 
 def _count(names: list[str]) -> str:

@@ -46,7 +46,7 @@ def entry(campaign: Campaign, *, running: bool = False, eta_s: float | None = No
     return Entry(
         campaign.id, campaign.level, figures.hosts(campaign.nodes, 200), campaign.at,
         campaign.duration_s, campaign.verdict, ended, runs, campaign.interrupted, running, eta_s,
-        safe(worst[0].say) if worst else "",
+        safe(worst[0].say) if worst else figures.unjudged(campaign),
         safe(worst[0].next_step) if worst else "", campaign.drain,
     )  # fmt: skip
 

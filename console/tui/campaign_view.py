@@ -18,6 +18,7 @@ from inventory.expressions import fold
 LEVEL_KEYS: Mapping[str, Level] = {level.value[0]: level for level in Level}
 """g n p r c."""
 RUNNING_SHOWN = 12
+FINE = "all that was judged is ok"
 BAR = 30
 
 COLUMNS = (
@@ -67,7 +68,7 @@ def _say(entry: Entry) -> tuple[str, str]:
     if entry.running:
         return left(entry.eta_s), "text"
     stopped = "interrupted; " if entry.interrupted else ""
-    return stopped + (entry.say or "nothing was found"), "text"
+    return stopped + (entry.say or FINE), "text"
 
 
 def left(eta_s: float | None) -> str:
@@ -79,7 +80,7 @@ def why(entry: Entry | None, glyphs: Glyphs, width: int) -> Line:
     """The worst thing the campaign found and its next step."""
     if entry is None:
         return (Cell(cut("no test yet: T on nodes of the fleet begins one", width), "dim"),)
-    text = entry.say or ("" if entry.running else "nothing was found")
+    text = entry.say or ("" if entry.running else FINE)
     if not entry.next_step:
         return Cell(glyphs.pointer + " ", "key"), Cell(cut(plain(text), width - 2))
     said = cut(plain(text), max(10, (width - 10) // 2))

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 
 from console.active import html, markup, matrix, picture, style, svg
 from console.active.results import Campaign, Level, Progress, Verdict
+from console.memory.lemon import Lemon
 from tests.active import campaigns
 from tests.active.strategies import WORDS, any_campaign
 
@@ -99,6 +100,19 @@ def test_nothing_is_fetched() -> None:
         assert not re.search(r"https?://|//[a-z]|@import|url\(", page), name
 
 
+def lemon(text: str, points: int = 40) -> Lemon:
+    """A node with a past."""
+    return Lemon(node=text, points=points, now=0, history=points, reasons=(text,) * 4)
+
+
+def test_the_past_of_the_nodes_is_told_worst_first() -> None:
+    past = {"gpu001": lemon("gpu001", 10), "gpu007": lemon("gpu007", 70), "gpu002": lemon("x", 0)}
+    told = words(tree(html.render(campaigns.pairs(), past)))
+    first, second = told.index("gpu007: lemon score 70"), told.index("gpu001: lemon score 10")
+    assert first < second
+    assert "lemon score 0" not in told
+
+
 def hostile(attack: str) -> Campaign:
     """Every word of a campaign of each kind is the attack."""
     base = campaigns.pairs()
@@ -127,13 +141,13 @@ def hostile(attack: str) -> Campaign:
 @pytest.mark.parametrize("level", list(Level))
 def test_hostile_words_stay_words(level: Level) -> None:
     campaign = replace(hostile(ATTACK), level=level)
-    root = check_harmless(html.render(campaign, {ATTACK: ATTACK}))
+    root = check_harmless(html.render(campaign, {ATTACK: lemon(ATTACK)}))
     assert "<script>alert(1)</script>" in words(root)
 
 
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(any_campaign(), st.dictionaries(WORDS, WORDS, max_size=2))
-def test_any_campaign_makes_a_harmless_page(campaign: Campaign, lemons: dict[str, str]) -> None:
+@given(any_campaign(), st.dictionaries(WORDS, WORDS.map(lambda text: lemon(text)), max_size=2))
+def test_any_campaign_makes_a_harmless_page(campaign: Campaign, lemons: dict[str, Lemon]) -> None:
     page = html.render(campaign, lemons)
     check_harmless(page)
     page.encode("utf-8")
@@ -168,7 +182,7 @@ def test_the_worst_campaign_stays_below_the_bound() -> None:
     campaign = campaigns.campaign(
         Level.PAIRS, nodes, runs, verdicts=verdicts, refused={n: f"{n}{n}" for n in nodes}
     )
-    assert len(html.render(campaign, dict.fromkeys(nodes, nasty)).encode()) < html.MAX_BYTES
+    assert len(html.render(campaign, dict.fromkeys(nodes, lemon(nasty))).encode()) < html.MAX_BYTES
 
 
 def test_the_heat_map_has_a_title_on_every_cell() -> None:

@@ -127,6 +127,14 @@ def test_no_verdict_is_never_ok() -> None:
     assert "✓" not in found
 
 
+def test_figures_without_a_measure_are_not_called_too_few() -> None:
+    done = campaigns.campaign(Level.NODE, ["n1"], [campaigns.run(("n1",), 10.0)])
+    none = campaigns.campaign(Level.NODE, ["n1"], [campaigns.run(("n1",), None)])
+    assert "nothing to judge these figures by" in figures.unjudged(done)
+    assert "nothing was measured" in figures.unjudged(none)
+    assert figures.unjudged(campaigns.pairs()) == ""
+
+
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_a_ready_command_is_three_words_whatever_the_names(drain: str, say: str) -> None:
     bad = Verdict(

@@ -153,3 +153,31 @@ def test_a_burst_of_keys_arrives_in_order(demo: Tmux) -> None:
     assert "marked" not in screen
     demo.keys("q")
     demo.until("left 0")
+
+
+@pytest.mark.parametrize("demo", [(80, 24)], indirect=True)
+def test_an_idle_node_is_tested_and_found_again(demo: Tmux) -> None:
+    """T, y, the figures; then the list of tests."""
+    demo.until(r"✗ crit +\S+")
+    demo.keys(":", "open gpu015", "Enter")
+    demo.until(r"(ok|info|warn|crit|unkn) gpu015")
+    demo.until(lambda _: planned(demo))
+    demo.keys("y")
+    demo.until(r"(?s)Test node: 1 node gpu015.*gpu015 +\d+ .*\d\d\.\d")
+    demo.keys("Escape")
+    demo.until(r"(ok|info|warn|crit|unkn) gpu015")
+    demo.keys("7")
+    demo.until(r"(?s)Active tests  1 kept.*node +gpu015")
+    demo.keys("q")
+    demo.until("left 0")
+
+
+def planned(demo: Tmux) -> bool:
+    """Whether the node may be tested now; asks again while its processes are not read yet."""
+    demo.keys("T")
+    screen = demo.until(r"y test now|nothing to test")
+    if "y test now" in screen:
+        return True
+    demo.keys("Escape")
+    demo.until(r"(ok|info|warn|crit|unkn) gpu015")
+    return False
