@@ -209,3 +209,11 @@ def test_a_node_that_does_not_answer_has_no_figures() -> None:
     built.facts.status = None
     assert of(built) == Efficiency(gpus=(), idle_burn_w={}, idle_gpus={})
     assert all(isinstance(use, Use) for use in of(node()).gpus)
+
+
+def test_a_host_a_little_above_the_others_is_not_suspected() -> None:
+    nodes = [node(f"gpu00{n}") for n in range(1, 5)]
+    for one in nodes:
+        one.put("host", "", steal_percent=15.0)
+    nodes[2].put("host", "", steal_percent=22.0)
+    assert all("not the node" in finding.say for finding in found(*nodes))

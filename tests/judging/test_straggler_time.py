@@ -120,6 +120,14 @@ def test_readings_near_the_limit_alone_never_enter() -> None:
     assert watch.look(50) == []
 
 
+def test_one_slow_look_among_near_ones_never_enters() -> None:
+    watch = Watch()
+    watch.clock(1200)
+    watch.look()
+    watch.clock(1690)
+    assert watch.look(3 * MINUTE) == []
+
+
 def test_without_hardware_evidence_a_drain_needs_two_looks_ten_minutes_apart() -> None:
     watch = Watch()
     watch.clock(1200)
