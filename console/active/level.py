@@ -65,19 +65,24 @@ def level(
     ordered = sorted(value for value in values if value > 0)
     if not ordered:
         return None
-    prior = NOISE_CPU if cpu else NOISE
     tops = sorted(tops) if tops else [*ordered, ordered[-1]]
-    anchor = _anchor(tops)
-    good = [value for value in ordered if value >= anchor * (1.0 - max(0.15, 3.0 * prior))]
+    good = _near(ordered, _anchor(tops), cpu)
+    prior = NOISE_CPU if cpu else NOISE
     return Level(statistics.median(good), _noise(good, prior), len(good))
 
 
-def upper(values: Sequence[float]) -> float:
-    """What a participant can do: its best run; of eight and more the third or fourth best.
+def upper(values: Sequence[float], cpu: bool = False) -> float:
+    """What a participant can do: the middle of its runs near its best one.
 
     The best of many would grow with their number; their middle may all be with bad partners.
     """
-    return sorted(values, reverse=True)[min(len(values) // 4, 3) if len(values) >= ENOUGH else 0]
+    return statistics.median(_near(values, max(values), cpu))
+
+
+def _near(values: Iterable[float], anchor: float, cpu: bool) -> list[float]:
+    """Those that scatter alone may put below the anchor."""
+    share = 1.0 - max(0.15, 3.0 * (NOISE_CPU if cpu else NOISE))
+    return [value for value in values if value >= anchor * share]
 
 
 def _anchor(tops: Sequence[float]) -> float:

@@ -128,8 +128,9 @@ class View:
         found = {}
         for kind, shares in values.items():
             if kind[1] == "any" or len(shares) >= KIND_RUNS:
-                tops = [upper(mine) for mine in of_node[kind].values()]
-                one = level(shares, kind[0] in CPU_ENGINES, tops)
+                cpu = kind[0] in CPU_ENGINES
+                tops = [upper(mine, cpu) for mine in of_node[kind].values()]
+                one = level(shares, cpu, tops)
                 if one is not None:
                     found[kind] = one
         return found
