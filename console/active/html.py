@@ -3,7 +3,7 @@
 Everything that a node, a driver or a scheduler said is text, by construction (markup.tag); the
 policy in the head forbids whatever could be fetched or run. Size is bounded whatever was tested:
 at most MAX_BYTES (tables of 300 rows, charts of 64 bars or 3,600 cells, 60 verdicts, texts of 400
-characters); 512 nodes in every pair need some 0.3 MB.
+characters); 512 nodes in every pair need some 0.1 MB.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import sys
+from collections.abc import Collection
 
 from console.tui.app import ConsoleApp
 from tests.tui import synthetic
@@ -20,7 +21,7 @@ class Beating(synthetic.LocalEngine):
 
     report = -1
 
-    async def run(self) -> None:
+    async def run(self, names: Collection[str] | None = None) -> None:
         """Feed until cancelled."""
         beat = 0
         try:
