@@ -19,7 +19,7 @@ from console.active.ask import CampaignPlan
 from console.active.launch import Launcher, launcher, timed
 from console.active.record import Record
 from console.active.results import Campaign, Group, Localiser, Progress, Run
-from console.active.rounds import rounds
+from console.active.rounds import Solo, rounds
 from console.engine import Engine
 from inventory.scheduler import Allocation
 from probes.event import Event
@@ -112,6 +112,8 @@ class Campaigner:
             own = await asyncio.to_thread(self.engine.memory.read_own)
             found = rounds(self.engine, self.plan.asked, self.plan.willing, own)
         self.record.judge = found.verdicts
+        if isinstance(found, Solo):
+            self.record.told = found.told
         return found
 
     async def _rounds(self, localiser: Localiser) -> None:

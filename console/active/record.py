@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 OPEN = (Progress.WAITING, Progress.RUNNING, Progress.CANCELLED)
 """States of a run that is still to be done when a campaign goes on."""
+RUNS_STILL = (Progress.WAITING, Progress.RUNNING)
 RECENT = 1024
 """Runs that tell how long one takes: two rounds of 512 nodes in pairs, twice over."""
 KEEP_SHARE = 10.0
@@ -41,6 +42,8 @@ class Record:
         self.parts_left = 0
         self.judge: Callable[[Sequence[Run]], list[Verdict]] = lambda runs: []
         """What the runs say; the localiser's, once there is one."""
+        self.told: Callable[[Sequence[Run]], Sequence[Run]] = lambda runs: runs
+        """The same runs, their readings with what was expected."""
         self._engine, self._plan = engine, plan
         self._began = time.time()
         self._spent_s = 0.0
@@ -70,7 +73,7 @@ class Record:
     @property
     def ended(self) -> list[Run]:
         """Runs that are over: what the localiser goes by."""
-        return [run for run in self.runs if run.state not in (Progress.WAITING, Progress.RUNNING)]
+        return [run for run in self.runs if run.state not in RUNS_STILL]
 
     def left(self) -> list[Group]:
         """What an interrupted round did not come to."""
@@ -96,7 +99,7 @@ class Record:
     def put(self, place: int, run: Run) -> None:
         """One run as it stands now. One that is over is judged and written down."""
         self.runs[place] = run
-        over = run.state not in (Progress.WAITING, Progress.RUNNING)
+        over = run.state not in RUNS_STILL
         if over and time.monotonic() - self._kept_at > KEEP_SHARE * self._cost_s:
             self.keep()
         else:
@@ -121,6 +124,9 @@ class Record:
         self._cost_s = self._kept_at - began
 
     def _judge(self) -> None:
+        places = [i for i, run in enumerate(self.runs) if run.state not in RUNS_STILL]
+        for place, run in zip(places, self.told([self.runs[i] for i in places]), strict=True):
+            self.runs[place] = run
         verdicts = tuple(self.judge(self.ended))
         self.campaign = msgspec.structs.replace(
             self.campaign,

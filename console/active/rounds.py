@@ -34,9 +34,15 @@ class Solo:
 
     def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
         """See Localiser."""
-        from console.active.localise import judge_solo
+        from console.active.solo import judge_solo
 
         return judge_solo(self._level, runs, self._expected)
+
+    def told(self, runs: Sequence[Run]) -> list[Run]:
+        """The runs with what each of their readings should be, and by whose word."""
+        from console.active.solo import with_expected
+
+        return with_expected(self._level, runs, self._expected)
 
 
 def rounds(engine: Engine, asked: Asked, nodes: Sequence[str], own: Own = NONE) -> Localiser:
