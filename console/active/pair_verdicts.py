@@ -127,7 +127,7 @@ class _Judge:
         for node in view.nodes:
             edges = [e for es in view.met[node].values() for e in es if e.share]
             best = max(edges, key=lambda e: e.share, default=None)
-            if best is None:
+            if best is None or best.run.group.rail is not None:
                 continue
             past = expect.own(view.expected, TestLevel.PAIRS, best.run, "busbw", node)
             if past is not None:
@@ -368,7 +368,9 @@ class _Judge:
 
     def _rest(self) -> list[Verdict]:
         left = [n for n in self.view.nodes if n not in self.named]
-        return [_fine(self.view, node) if self.view.met[node] else _untested(node) for node in left]
+        slow = self.all_slow is not None
+        met = self.view.met
+        return [_fine(self.view, node, slow) if met[node] else _untested(node) for node in left]
 
 
 def _say(node: str, edges: Sequence[Edge], partners: int) -> str:
@@ -385,13 +387,15 @@ def _best(view: View, node: str) -> str:
     return f"{node} with {edge.other(node)}: {pair_words.figure(edge.run)}"
 
 
-def _fine(view: View, node: str) -> Verdict:
-    """Cleared by its best run; unknown when that is no clear answer."""
+def _fine(view: View, node: str, slow: bool) -> Verdict:
+    """Cleared by its best run; unknown when that is no clear answer, or when all are slow."""
     best = max((e for es in view.met[node].values() for e in es), key=lambda e: e.share)
     clear = best.look is Look.FAST
     verdict = Severity.OK if clear or best.look is Look.GRAY else Severity.UNKNOWN
     told = "" if clear else f", {1 - best.share:.0%} below the others: within the scatter"
-    if verdict is Severity.UNKNOWN:
+    if slow:
+        verdict, told = Severity.UNKNOWN, ", as slow as all"
+    elif verdict is Severity.UNKNOWN:
         told = ": never ran with a known-good partner"
     return Verdict(
         kind="node", name=node, nodes=(node,), verdict=verdict,

@@ -1,0 +1,265 @@
+"""Rails: the same local GPU on all nodes, one rail after the other, then pairs on a slow one. Pure.
+
+With rail-optimised cabling each rail has its own leaf switches. A slow rail is either one NIC,
+which pairs on that rail name, or the whole rail, on which all pairs are slow alike.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+
+from msgspec import structs
+
+from console.active import expect, pair_words
+from console.active.expect import Expected
+from console.active.level import CPU_ENGINES, Level, level
+from console.active.pair_view import SETTLED, measured
+from console.active.pair_words import gb_s
+from console.active.pairs import Pairs
+from console.active.results import Confidence, Group, Run, Verdict
+from probes.event import Severity
+
+GPUS = 8
+"""Rails when nobody knows how many GPUs the nodes have."""
+SPLIT = 2
+"""Slow rails that are taken apart; more of them are no single NIC."""
+TIMES = 2
+"""Runs of a slow rail: at 5 % scatter one of eight healthy ones is slow in 3 % of tests."""
+PAIRED = 3
+"""Nodes from which pairs of a rail tell more than the rail."""
+WHOLE = 0.90
+"""Pairs on a rail over the good rails below which the whole rail is slow."""
+
+
+class Rails:
+    """Localiser over all rails of these nodes."""
+
+    def __init__(
+        self,
+        nodes: Sequence[str],
+        *,
+        seed: int,
+        expected: Expected,
+        labels: Mapping[str, Mapping[str, str]],
+        slow_alone: Mapping[str, str] | None = None,
+        fine_alone: Collection[str] = (),
+    ) -> None:
+        """The node with the fewest GPUs says how many rails there are."""
+        self.nodes, self.seed = tuple(nodes), seed
+        self.expected, self.labels = expected, labels
+        self.slow_alone, self.fine_alone = slow_alone or {}, fine_alone
+        known = [g for node in nodes if (g := expected.spec(node).gpus)]
+        self.rails = min(known, default=GPUS)
+        self.capacity = expect.capacities(expected, self.nodes)
+
+    def next_round(self, runs: Sequence[Run]) -> list[Group]:
+        """One rail a round, slow ones again, then rounds of pairs on those that stay slow."""
+        ran = self._ran(runs)
+        if len(self.nodes) < 2:
+            return []
+        for rail in range(self.rails):
+            if rail not in ran:
+                return [Group(nodes=self.nodes, rail=rail, why="rail against the other rails")]
+        for rail in self._again(runs):
+            if len(self._runs(runs, rail)) < TIMES:
+                return [Group(nodes=self.nodes, rail=rail, why="slow rail again")]
+        for pairs in self._pairs(runs):
+            groups = pairs.next_round(runs)
+            if groups:
+                return groups
+        return []
+
+    def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
+        """Rails first, then nodes whose NIC is slow, then the other nodes."""
+        ran = self._ran(runs)
+        if not ran:
+            return [_node(node, "no rail has run yet") for node in self.nodes]
+        usual = self._level(ran)
+        if usual is None:
+            nodes = [_node(node, "no figure") for node in self.nodes]
+            return [self._none(list(ran.values())), *nodes]
+        slow = self._slow(ran, usual)
+        if len(slow) * 2 >= len(ran) > 1 and slow:
+            found = [self._split(ran, slow, usual)]
+        else:
+            found = [v for rail in slow for v in self._rail(rail, ran[rail], usual, runs)]
+        found += [v for v in (self._below_mark(ran, usual),) if v is not None]
+        found += [_fine_rail(r, ran[r], usual) for r in ran if r not in slow]
+        named = {node for v in found if v.kind == "node" for node in v.nodes}
+        why = self._doubt(ran, found)
+        return [*found, *(_node(n, why) for n in self.nodes if n not in named)]
+
+    def _doubt(self, ran: Mapping[int, Run], found: Sequence[Verdict]) -> str:
+        """Why the other nodes are not known to be fine; "" when they are."""
+        if len(ran) < self.rails:
+            return f"{len(ran)} of {self.rails} rails have run"
+        return "as slow as all" if any(v.kind == "fabric" for v in found) else ""
+
+    def _runs(self, runs: Sequence[Run], rail: int) -> list[Run]:
+        """Settled runs of one rail over all nodes: one of the first rounds, and one again."""
+        return [
+            run
+            for run in runs
+            if run.group.rail == rail
+            and run.group.nodes == self.nodes
+            and run.state in SETTLED
+            and run.round <= self.rails + SPLIT
+        ][:TIMES]
+
+    def _ran(self, runs: Sequence[Run], times: int = TIMES) -> dict[int, Run]:
+        """Rail -> the better one of its first `times` runs."""
+        found = {rail: self._runs(runs, rail)[:times] for rail in range(self.rails)}
+        return {
+            rail: max(mine, key=lambda run: run.busbw_gb_s or 0.0)
+            for rail, mine in found.items()
+            if mine
+        }
+
+    def _again(self, runs: Sequence[Run]) -> list[int]:
+        """Rails that were slow at first and can be told from good ones."""
+        first = self._ran(runs, 1)
+        usual = self._level(first)
+        slow = [] if usual is None else self._slow(first, usual)
+        if len(self.nodes) < PAIRED or len(slow) * 2 >= len(first):
+            return []
+        return slow[:SPLIT]
+
+    def _level(self, ran: Mapping[int, Run]) -> Level | None:
+        cpu = any(run.engine in CPU_ENGINES for run in ran.values())
+        return level((run.busbw_gb_s or 0.0 for run in ran.values() if measured(run)), cpu)
+
+    def _slow(self, ran: Mapping[int, Run], usual: Level) -> list[int]:
+        """Slowest first."""
+        value = {rail: (run.busbw_gb_s or 0.0) * measured(run) for rail, run in ran.items()}
+        slow = [rail for rail in ran if value[rail] < usual.slow * usual.value]
+        return sorted(slow, key=lambda rail: (value[rail], rail))
+
+    def _pairs(self, runs: Sequence[Run]) -> list[Pairs]:
+        """On each rail that stayed slow, one after the other."""
+        ran, again = self._ran(runs), self._again(runs)
+        usual = self._level(ran)
+        slow = [] if usual is None else self._slow(ran, usual)
+        found, after = list[Pairs](), self.rails + len(again)
+        for rail in again:
+            if rail in slow:
+                pairs = self._on(rail, after)
+                found.append(pairs)
+                after = max((run.round for run in pairs.mine(runs)), default=after)
+        return found
+
+    def _on(self, rail: int, after: int) -> Pairs:
+        return Pairs(
+            self.nodes, seed=self.seed, scheme="auto", expected=expect.NOTHING, labels=self.labels,
+            slow_alone=self.slow_alone, fine_alone=self.fine_alone, rail=rail, after=after,
+        )  # fmt: skip
+
+    # Verdicts
+
+    def _rail(self, rail: int, run: Run, usual: Level, runs: Sequence[Run]) -> list[Verdict]:
+        """One slow rail: its NIC, its switch, or not told apart yet."""
+        pairs = self._on(rail, self.rails + len(self._again(runs)))
+        mine = pairs.mine(runs)
+        said = f"rail {rail}: {pair_words.figure(run)}, other rails {gb_s(usual.value)}"
+        best = [r.busbw_gb_s or 0.0 for r in mine if measured(r)]
+        if not mine:
+            why = "one NIC of the rail, or its leaf switch"
+            step = "run on: pairs on this rail tell which"
+            return [self._verdict(rail, run, usual, said, Confidence.SUSPECTED, why, step)]
+        nodes = [self._nic(rail, v) for v in pairs.verdicts(runs) if v.verdict is not Severity.OK]
+        good = level(best)
+        if good is None or good.value < WHOLE * usual.value:
+            reached = "no pair on it" if good is None else f"its best pairs {gb_s(good.value)}"
+            why = "the whole rail: its leaf switch, its uplinks or a setting of it"
+            step = "look at the leaf switch of this rail; drain nobody"
+            said = f"{said}: {reached}"
+            return [self._verdict(rail, run, usual, said, Confidence.LIKELY, why, step)]
+        named = [v for v in nodes if v.kind != "node" or v.verdict is not Severity.UNKNOWN]
+        why = "a NIC on it, named by pairs" if named else "slow only with all nodes at once"
+        one = self._verdict(
+            rail, run, usual, said, Confidence.SUSPECTED, why,
+            "see the nodes named on this rail" if named else "look at the uplinks of its switches",
+        )  # fmt: skip
+        return [one, *named]
+
+    def _verdict(
+        self, rail: int, run: Run, usual: Level, say: str, sure: Confidence, cause: str, step: str
+    ) -> Verdict:
+        grave = sure is Confidence.LIKELY
+        return Verdict(
+            kind="rail", name=f"rail {rail}", nodes=self.nodes,
+            verdict=Severity.CRITICAL if grave else Severity.WARN, confidence=sure, say=say,
+            evidence=(f"round {run.round}: {pair_words.figure(run)}", *pair_words.clues([run])),
+            cause=cause, next_step=step, expected=round(usual.value, 3),
+            provenance=f"median of {usual.n} good rails of this test",
+        )  # fmt: skip
+
+    def _nic(self, rail: int, verdict: Verdict) -> Verdict:
+        """A verdict of the pairs, told as what it is about: one NIC."""
+        if verdict.kind != "node":
+            return structs.replace(verdict, say=f"rail {rail}: {verdict.say}")
+        (node,) = verdict.nodes
+        return structs.replace(
+            verdict,
+            say=verdict.say.replace(f"{node}:", f"{node}: rail {rail}", 1),
+            cause=f"the NIC of GPU{rail}, its cable or its PCIe path: other rails of it are fine",
+            next_step=f"drain {node}; look at the ib findings of the port next to GPU{rail}"
+            if verdict.drains
+            else verdict.next_step,
+        )
+
+    def _split(self, ran: Mapping[int, Run], slow: Sequence[int], usual: Level) -> Verdict:
+        return Verdict(
+            kind="fabric", name="many rails", nodes=self.nodes, verdict=Severity.WARN,
+            confidence=Confidence.SUSPECTED,
+            say=f"{len(slow)} of {len(ran)} rails are slow: no rail to tell by",
+            evidence=tuple(f"rail {r}: {pair_words.figure(ran[r])}" for r in ran),
+            cause="a node that slows all of them, or the fabric",
+            next_step="`gpuconsole test --level pairs` names a node",
+            expected=round(usual.value, 3), provenance="the fastest rails",
+        )  # fmt: skip
+
+    def _none(self, ran: Sequence[Run]) -> Verdict:
+        return Verdict(
+            kind="fabric", name="all rails", nodes=self.nodes, verdict=Severity.UNKNOWN,
+            confidence=Confidence.SUSPECTED,
+            say=f"none of {len(ran)} rails gave a figure: {pair_words.figure(ran[0])}",
+            cause="one node, or what all share",
+            next_step="`gpuconsole test --level pairs` tells which",
+        )  # fmt: skip
+
+    def _below_mark(self, ran: Mapping[int, Run], usual: Level) -> Verdict | None:
+        """All rails below what a NIC should carry."""
+        cap = statistics.median(self.capacity.values()) if self.capacity else None
+        told = all(expect.judgeable(run) for run in ran.values() if measured(run))
+        if cap is None or len(self.nodes) < expect.WIRE_NODES or not told:
+            return None
+        nic = cap / self.rails
+        if usual.value >= expect.WIRE_SHARE * nic:
+            return None
+        return Verdict(
+            kind="fabric", name="all rails", nodes=self.nodes, verdict=Severity.WARN,
+            confidence=Confidence.LIKELY,
+            say=f"all rails are slow: {gb_s(usual.value)} of {gb_s(expect.WIRE_SHARE * nic)} GB/s",
+            cause="a node that slows all of them, GPUDirect off, or the fabric",
+            next_step="`gpuconsole test --level pairs` names a node; look at NCCL_DEBUG's clues",
+            expected=round(expect.WIRE_SHARE * nic, 3),
+            provenance=f"{expect.WIRE_SHARE:.0%} of {nic:.0f} GB/s NIC rate [mle]",
+        )  # fmt: skip
+
+
+def _node(node: str, doubt: str) -> Verdict:
+    return Verdict(
+        kind="node", name=node, nodes=(node,), confidence=Confidence.LIKELY,
+        verdict=Severity.UNKNOWN if doubt else Severity.OK,
+        say=f"{node}: {doubt or 'no rail is slow because of it'}",
+        provenance="rails against each other",
+    )  # fmt: skip
+
+
+def _fine_rail(rail: int, run: Run, usual: Level) -> Verdict:
+    return Verdict(
+        kind="rail", name=f"rail {rail}", nodes=run.group.nodes, verdict=Severity.OK,
+        confidence=Confidence.LIKELY, say=f"rail {rail}: {pair_words.figure(run)}",
+        expected=round(usual.value, 3), provenance=f"median of {usual.n} good rails of this test",
+    )  # fmt: skip
