@@ -72,8 +72,8 @@ class Answer(Struct, frozen=True):
 
     @property
     def waits(self) -> bool:
-        """Refused only because something was not read yet."""
-        return self.refused.endswith(NOT_YET)
+        """Something was not read yet: a moment later there is a better answer."""
+        return (self.refused or self.disturbs).endswith(NOT_YET)
 
 
 def judge(facts: NodeFacts, claim: Claim) -> Answer:

@@ -87,6 +87,7 @@ def test_what_a_forced_test_disturbs_is_named() -> None:
         assert answer.refused == ""
         assert answer.disturbs
     assert safety.judge(facts(), OWNED).disturbs == ""
+    assert safety.judge(facts(processes=None), OWNED).waits, "what it disturbs is worth a moment"
     assert safety.judge(facts(session=NodeState.UNREACHABLE), OWNED).refused
 
 
