@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -139,7 +139,7 @@ class ReplayEngine(Engine):
         """There is no node to ask."""
         raise UsageError("a recording has no nodes to ask")
 
-    async def run(self) -> None:
+    async def run(self, names: Collection[str] | None = None) -> None:
         """Feed every Event when its time has come; then keep the last picture."""
         before: float | None = None
         for event in read(self._path):
