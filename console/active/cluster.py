@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from console.active import expect, pair_words, schemes
 from console.active.expect import Expected
@@ -28,8 +28,6 @@ it, as GB200 falls from 820 to 405 GB/s between 2 and 20 racks [cw]."""
 HELP = 4
 """Good nodes that are added to a slow part, at least, so that its pairs have known-good ones."""
 PAST = 0.90
-TIMES = 2
-"""Runs of a slow group before pairs are asked: at 5 % scatter 5 % of healthy clusters had one."""
 
 
 class _Walk(Struct):
@@ -40,6 +38,8 @@ class _Walk(Struct):
     left: list[Group]
     """What is left of the round."""
     slow: list[Run]
+    cleared: set[tuple[str, ...]]
+    """Groups whose pairs were all fine."""
     rounds: int
 
     def take(self, run: Run | None) -> None:
@@ -73,33 +73,44 @@ class Cluster:
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
         """The next size, a slow group again, or pairs of the part that is slow."""
-        walk = self._walk(runs)
-        if walk.left or not walk.slow:
-            return walk.left
-        return self._pairs(walk).next_round(runs)
+        return self._walk(runs).left
 
     def _walk(self, runs: Sequence[Run]) -> _Walk:
-        """Size by size as far as they have run; a group that is slow runs a second time."""
+        """Size by size as far as they have run; what is slow runs again, then in pairs.
+
+        Pairs that are all fine clear a group: it was chance, and the sizes go on.
+        """
+        walk = _Walk({}, [], [], set(), 0)
         settled = [run for run in runs if run.state in SETTLED]
-        walk = _Walk({}, [], [], 0)
         for size in self.sizes:
-            groups = self._blocks(size)
-            for _ in range(TIMES):
-                walk.rounds += 1
-                here = {r.group.nodes: r for r in settled if r.round == walk.rounds}
-                walk.left = [g for g in groups if g.nodes not in here]
-                for group in groups:
-                    walk.take(here.get(group.nodes))
-                walk.slow = self._slow(list(walk.ran.values()))
-                if walk.left:
-                    return walk
-                again = {run.group.nodes for run in walk.slow}
-                groups = [g for g in groups if g.nodes in again]
-                if not groups:
-                    break
-            if walk.slow:
+            self._take(walk, self._blocks(size), settled)
+            again = [structs.replace(r.group, why="slow, again") for r in walk.slow]
+            if again and not walk.left:
+                self._take(walk, again, settled)
+            if walk.slow and not walk.left:
+                self._ask_pairs(walk, runs)
+            if walk.left or walk.slow:
                 return walk
         return walk
+
+    def _take(self, walk: _Walk, groups: Sequence[Group], settled: Sequence[Run]) -> None:
+        """One more round of whole groups."""
+        walk.rounds += 1
+        here = {run.group.nodes: run for run in settled if run.round == walk.rounds}
+        walk.left = [group for group in groups if group.nodes not in here]
+        for group in groups:
+            walk.take(here.get(group.nodes))
+        slow = self._slow(list(walk.ran.values()))
+        walk.slow = [run for run in slow if run.group.nodes not in walk.cleared]
+
+    def _ask_pairs(self, walk: _Walk, runs: Sequence[Run]) -> None:
+        pairs = self._pairs(walk)
+        walk.left = pairs.next_round(runs)
+        mine = pairs.mine(runs)
+        if walk.left or not mine or any(v.verdict is not Severity.OK for v in pairs.verdicts(runs)):
+            return
+        walk.cleared.update(run.group.nodes for run in walk.slow)
+        walk.slow, walk.rounds = [], max(run.round for run in mine)
 
     def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
         """The scaling first, then who makes it slow, then the other nodes."""
