@@ -71,10 +71,9 @@ class Fleet:
         """Source of trouble -> one sentence, for what is nobody's node (scheduler down)."""
         self.version = 0
         self.seen: dict[str, float] = {}
-        self.changed: list[Finding] = []
-        """Findings that are new, changed or ended since the last `take_changed`."""
         self.taps: list[Callable[[Finding], None]] = []
-        """Called with every finding that is new, changed, ended or acknowledged."""
+        """Called with every finding that is new, changed, ended or acknowledged; nothing is kept
+        for who does not ask."""
         self.own: Own = NONE
         """What was usual for each device; whoever keeps a past sets it."""
         self._ledger = Ledger(self.rules, one_pass=one_pass)
@@ -223,12 +222,10 @@ class Fleet:
             seen = None if old is None else (old.severity, old.latched)
             if seen != (finding.severity, finding.latched):
                 self._note(now, finding)
-                self.changed.append(finding)
         for ended in self._ledger.take_ended():
             over = f"over ({ended.why}): {ended.finding.say}"
             gone = msgspec.structs.replace(ended.finding, severity=Severity.OK, say=over)
             self._note(now, gone)
-            self.changed.append(gone)
         was = self._verdicts.get(name)
         self._verdicts[name] = verdict(facts, after, now)
         if before or after or was is not self._verdicts[name]:
@@ -261,11 +258,6 @@ class Fleet:
         """Names whose drawing may have changed since the last call."""
         dirty, self._dirty = self._dirty, set()
         return dirty
-
-    def take_changed(self) -> list[Finding]:
-        """Findings that are new or changed since the last call."""
-        changed, self.changed = self.changed, []
-        return changed
 
     def history(self, node: str, device: str, metric: str) -> Sequence[float]:
         """The last readings of a plotted metric, oldest first; empty when there is none."""

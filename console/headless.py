@@ -71,12 +71,12 @@ async def _watch(request: Request) -> int:
     pending: list[Event] = []
     async with engine_for(request) as engine:
         engine.taps.append(pending.append)
+        engine.fleet.taps.append(pending.append)
         task = asyncio.ensure_future(engine.run())
         try:
             while not out.closed and not task.done():
                 await asyncio.wait([task], timeout=TICK_S)
                 engine.fleet.tick(budget_s=TICK_S / 4)
-                pending += engine.fleet.take_changed()
                 out.write(as_ndjson(pending))
                 pending.clear()
         finally:
