@@ -81,7 +81,7 @@ def judge(facts: NodeFacts, claim: Claim) -> Answer:
     now = facts.allocation
     if not claim.force and (why := taken(facts, claim)):
         return Answer(refused=why)
-    if claim.sessions and (why := no_session(facts)):
+    if claim.sessions and (why := no_session(facts) or unread(facts)):
         return Answer(refused=why)
     if claim.keeps_slurm and now is not None and now.state in ("drained", "draining", "down"):
         why = f"{now.state}: {now.scheduler} starts nothing there; use --launch ssh"
@@ -100,6 +100,16 @@ def no_session(facts: NodeFacts) -> str:
         return ""
     wait = f", {NOT_YET}" if facts.state in COMING else ""
     return f"no live session ({facts.state}){wait}"
+
+
+def unread(facts: NodeFacts) -> str:
+    """Why its GPUs cannot be counted; nobody can override that: it would run on some of them."""
+    if facts.get("inventory") is None:
+        return f"its GPUs are {NOT_YET}"
+    on_bus = facts.value("inventory", "", "pci_gpu_count")
+    if on_bus and not any(device for device, _ in facts.devices("inventory")):
+        return f"the driver tells of none of its {on_bus} GPUs"
+    return ""
 
 
 def unasked(facts: NodeFacts, claim: Claim) -> str:
@@ -136,8 +146,6 @@ def busy(facts: NodeFacts, claim: Claim) -> str:
         return f"busy: {work}"
     if not claim.sessions:
         return ""
-    if facts.get("inventory") is None:
-        return f"its GPUs are {NOT_YET}"
     if not any(device for device, _ in facts.devices("inventory")):
         return ""
     processes = facts.get("processes")

@@ -169,3 +169,23 @@ def test_a_group_above_the_cap_is_not_run() -> None:
     whole = Group(nodes=tuple(f"n{i}" for i in range(8)))
     assert safety.batches([whole], whole.nodes, lambda name: "a", {"a": 7}) == ([], [whole])
     assert safety.batches([whole], whole.nodes[:7], lambda name: "a", {"a": 7}) == ([[whole]], [])
+
+
+def mute(**inventory: Any) -> NodeFacts:
+    """A busy node whose GPUs nobody has named."""
+    found = NodeFacts(Node(name="n1", scheduler="slurm", group="pool"))
+    found.apply(NodeStatus(node="n1", at=1.0, state=NodeState.UP))
+    found.apply(Allocation(node="n1", at=1.0, scheduler="slurm", state="allocated"))
+    if inventory:
+        found.apply(Sample(node="n1", probe="inventory", at=1.0, values=inventory))
+    return found
+
+
+def test_force_does_not_test_gpus_that_nobody_counted() -> None:
+    """Round 1 of a forced campaign ran one rank a node, as no GPU had been read yet."""
+    before = safety.judge(mute(), OWNED)
+    assert before.refused
+    assert before.waits, "a busy node's inventory is waited for, too"
+    stuck = safety.judge(mute(pci_gpu_count=8), OWNED)
+    assert "none of its 8 GPUs" in stuck.refused
+    assert not safety.judge(mute(pci_gpu_count=0), OWNED).refused, "it is known to have none"
