@@ -160,6 +160,8 @@ def _by_colour(view: View) -> Iterator[Fault]:
 
 
 def _colour_fault(view: View, small: list[str], whole: int) -> Fault | None:
+    if len(small) < 2:
+        return None
     tally = _tally(view, frozenset(small), view.good)
     if len(tally.hit) < 2 or tally.across_bad < LEAST or not tally.inside_fast:
         return None

@@ -13,28 +13,18 @@ import statistics
 from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
-from console.active import expect, pair_words
+from console.active import pair_fabric, pair_words
 from console.active.pair_groups import Fault, faults, pairs
 from console.active.pair_plan import PARTNERS, SURE
 from console.active.pair_view import BAD, Edge, Look, View, measured
-from console.active.pair_words import evidence, gb_s, hosts
+from console.active.pair_words import evidence, gb_s
 from console.active.results import Confidence, Verdict
-from console.active.results import Level as TestLevel
 from probes.event import Severity
 
-MANY = 3
-MANY_SHARE = 0.25
-"""More suspects than three and a quarter of the nodes: a split, which names nobody for sure."""
 ODD = 3
 """Slow pairs of good nodes from which the fabric is in doubt, and no node is named for sure."""
 FAR = 0.80
 """Below it a node that reached the gray zone once is not slow by itself, but now and then."""
-PAST = 0.90
-"""Share of the own past below which something changed: 10 %, as Greyhound's gate [science 1.3]."""
-LOST = 0.85
-"""Share of a pass mark below which it is critical (science 1.3's ratio gate)."""
-ACROSS = 0.90
-"""Pairs across places over pairs inside one; below it is worth a word."""
 
 
 def judge(view: View, slow_alone: Mapping[str, str], fine_alone: Collection[str]) -> list[Verdict]:
@@ -52,7 +42,8 @@ class _Judge:
 
     def all(self) -> list[Verdict]:
         if self.view.edges and not self.view.good:
-            found = self._nobody_good()
+            found = [pair_fabric.nobody_good(self.view)]
+            self.named.update(found[0].nodes)
         else:
             found = [*self._fabric(), *self._groups(), *self._nodes(), *self._paths()]
         return [*found, *self._rest()]
@@ -61,173 +52,23 @@ class _Judge:
     def faults(self) -> list[Fault]:
         return faults(self.view) if self.view.good else []
 
-    @property
-    def many(self) -> bool:
-        return len(self.view.unclear) > max(MANY, MANY_SHARE * len(self.view.nodes))
-
     @cached_property
     def all_slow(self) -> Verdict | None:
-        return self._below_mark() or self._below_past()
-
-    # Everything
-
-    def _nobody_good(self) -> list[Verdict]:
-        """No pair has a figure."""
-        edges = self.view.edges
-        errors = [edge.run.error or edge.run.state.value for edge in edges]
-        common = statistics.mode(errors)
-        ran = sorted({n for e in edges for n in e.run.group.nodes}, key=self.view.nodes.index)
-        self.named.update(ran)
-        software = pair_words.software(edges)
-        two = len(ran) == 2
-        return [
-            Verdict(
-                kind="path" if two else "fabric",
-                name="-".join(ran) if two else "all pairs",
-                nodes=tuple(ran),
-                verdict=Severity.UNKNOWN if software else Severity.CRITICAL,
-                confidence=Confidence.SUSPECTED,
-                say=f"none of {len(edges)} pair runs succeeded: {common[:120]}",
-                evidence=tuple(dict.fromkeys(e[:160] for e in errors))[: pair_words.SHOWN],
-                cause="software or settings that all share"
-                if software or not two
-                else "one of the two nodes, or their path: two nodes alone cannot tell",
-                next_step="make one pair run by hand; names nobody",
-            )
-        ]
+        return pair_fabric.all_slow(self.view)
 
     def _fabric(self) -> list[Verdict]:
-        found = [self.all_slow, self._across(), self._split()]
+        view = self.view
+        found = [self.all_slow, pair_fabric.across(view), pair_fabric.split(view)]
         return [verdict for verdict in found if verdict is not None]
 
-    def _below_mark(self) -> Verdict | None:
-        """All good pairs below what their NICs should carry."""
-        view = self.view
-        best = [e.run for e in view.edges if e.look is Look.FAST]
-        mark = expect.pair_share(best) if view.capacity else None
-        if mark is None or best[0].group.rail is not None:
-            return None
-        share = statistics.median((run.busbw_gb_s or 0.0) / view.cap(run) for run in best)
-        if share >= mark.value:
-            return None
-        cap = statistics.median(view.cap(run) for run in best)
-        grave = share < LOST * mark.value
-        return self._all(
-            f"all pairs are slow: {gb_s(share * cap)} of {gb_s(mark.value * cap)} GB/s where it is "
-            "best",
-            mark.value * cap,
-            mark.provenance,
-            Severity.CRITICAL if grave else Severity.WARN,
-            pair_words.clues(best),
-        )
-
-    def _below_past(self) -> Verdict | None:
-        """All nodes below their own past."""
-        view, shares, n = self.view, list[float](), 0
-        for node in view.nodes:
-            edges = [e for es in view.met[node].values() for e in es if e.share]
-            best = max(edges, key=lambda e: e.share, default=None)
-            if best is None or best.run.group.rail is not None:
-                continue
-            past = expect.own(view.expected, TestLevel.PAIRS, best.run, "busbw", node)
-            if past is not None:
-                shares.append((best.run.busbw_gb_s or 0.0) / past.value)
-                n += 1
-        if n * 2 <= len(view.nodes) or not shares or statistics.median(shares) >= PAST:
-            return None
-        share = statistics.median(shares)
-        return self._all(
-            f"all pairs are slower than they were: {share:.0%} of their own past",
-            None, f"own good results of {n} nodes", Severity.WARN, (),
-        )  # fmt: skip
-
-    def _all(
-        self,
-        say: str,
-        expected: float | None,
-        provenance: str,
-        verdict: Severity,
-        clues: tuple[str, ...],
-    ) -> Verdict:
-        return Verdict(
-            kind="fabric", name="all pairs", nodes=tuple(self.view.nodes), verdict=verdict,
-            confidence=Confidence.LIKELY, say=say, evidence=clues,
-            cause="; ".join(clues) or "the fabric, settings all nodes share, or the expectation",
-            next_step="look at NCCL's network (NCCL_DEBUG), GPUDirect and the fabric's load; no "
-            "node stands out",
-            expected=expected, provenance=provenance,
-        )  # fmt: skip
-
-    def _across(self) -> Verdict | None:
-        """Pairs across places against pairs inside one, each kind with a level of its own."""
-        for (engine, where), outer in self.view.levels.items():
-            inner = self.view.levels.get((engine, "inside"))
-            if where != "across" or inner is None or outer.value >= ACROSS * inner.value:
-                continue
-            share = outer.value / inner.value
-            return Verdict(
-                kind="fabric", name=f"across {self.view.key}s", nodes=tuple(self.view.nodes),
-                verdict=Severity.WARN, confidence=Confidence.LIKELY,
-                say=f"pairs across {self.view.key}s reach {share:.0%} of pairs inside one",
-                evidence=(f"{outer.n} good pairs across, {inner.n} inside",),
-                cause="uplinks: oversubscribed by design, congested, or some of them down",
-                next_step="compare with the fabric's design; look at the uplinks; drain nobody",
-                provenance=f"pairs inside one {self.view.key}, this test",
-            )  # fmt: skip
-        return None
-
-    def _split(self) -> Verdict | None:
-        """So many suspects that nobody knows which side is right."""
-        suspects = self.view.unclear
-        if not self.many:
-            return None
-        return Verdict(
-            kind="group", name=f"{len(suspects)} of {len(self.view.nodes)} nodes",
-            nodes=tuple(suspects), verdict=Severity.WARN, confidence=Confidence.SUSPECTED,
-            say=f"{len(suspects)} of {len(self.view.nodes)} nodes were never fast: a split, not "
-            "single nodes",
-            evidence=(f"{len(self.view.edges)} pair runs, hosts {hosts(suspects)}",),
-            cause="something these nodes share: a switch, a setting, a software version, a product",
-            next_step="look for what they have in common (drift findings); test smaller groups",
-        )  # fmt: skip
-
-    # Groups
+    # What many share
 
     def _groups(self) -> list[Verdict]:
         found = []
         for fault in self.faults:
             self.named.update(fault.nodes)
-            found.append(self._group(fault))
+            found.append(pair_fabric.group(self.view, fault))
         return found
-
-    def _group(self, fault: Fault) -> Verdict:
-        which = " (or the other side: neither is the smaller)" if fault.half else ""
-        sure = fault.inside >= PARTNERS and not fault.half
-        return Verdict(
-            kind="group", name=fault.name, nodes=fault.nodes, verdict=Severity.CRITICAL,
-            confidence=Confidence.LIKELY if sure else Confidence.SUSPECTED,
-            say=f"{fault.name}: slow with others ({fault.across} of {fault.tried} pairs), fine "
-            f"inside ({fault.inside} pairs){which}",
-            evidence=self._group_evidence(fault),
-            cause="what they share towards the rest: a leaf's uplinks, a cable bundle, routing",
-            next_step="look at the uplinks of their switch; drain nobody: the nodes are healthy",
-            provenance="good pairs of the same rounds",
-        )  # fmt: skip
-
-    def _group_evidence(self, fault: Fault) -> tuple[str, ...]:
-        inside, across = list[Edge](), list[Edge]()
-        for edge in self.view.edges:
-            ends = sum(n in fault.nodes for n in edge.run.group.nodes)
-            if ends == 1 and edge.look in BAD:
-                across.append(edge)
-            elif ends == 2 and edge.look is Look.FAST:
-                inside.append(edge)
-        shown = [*inside[:2], *across[:3]]
-        lines = [
-            f"round {e.round} {'+'.join(e.run.group.nodes)}: {pair_words.figure(e.run)}"
-            for e in shown
-        ]
-        return (f"hosts {hosts(fault.nodes)}", *lines)
 
     def _grouped(self, node: str) -> bool:
         return any(node in fault.nodes for fault in self.faults)
@@ -268,7 +109,8 @@ class _Judge:
 
     def _confidence(self, node: str, partners: Sequence[str]) -> Confidence:
         view = self.view
-        overshadowed = self.many or self.all_slow is not None or len(view.odd_pairs) >= ODD
+        many = pair_fabric.many(view) or len(view.odd_pairs) >= ODD
+        overshadowed = many or self.all_slow is not None
         if len(partners) < PARTNERS or overshadowed or self.faults:
             return Confidence.SUSPECTED
         if Look.GRAY in view.looks(node).values():
@@ -370,7 +212,10 @@ class _Judge:
         left = [n for n in self.view.nodes if n not in self.named]
         slow = self.all_slow is not None
         met = self.view.met
-        return [_fine(self.view, node, slow) if met[node] else _untested(node) for node in left]
+        return [
+            _fine(self.view, node, slow) if met[node] else _untested(self.view, node)
+            for node in left
+        ]
 
 
 def _say(node: str, edges: Sequence[Edge], partners: int) -> str:
@@ -406,9 +251,14 @@ def _fine(view: View, node: str, slow: bool) -> Verdict:
     )  # fmt: skip
 
 
-def _untested(node: str) -> Verdict:
+def _untested(view: View, node: str) -> Verdict:
+    say, cause = f"{node}: no run told anything of it", ""
+    next_step = "see why its runs were refused, then go on with the test"
+    if odd := view.odd_ranks(node):
+        say = f"{node}: its pairs have {', '.join(map(str, odd))} ranks, no others have as many"
+        cause = "GPUs that are missing or hidden on one of the two nodes"
+        next_step = "see how many GPUs the node has and should have, then test it again"
     return Verdict(
         kind="node", name=node, nodes=(node,), verdict=Severity.UNKNOWN,
-        confidence=Confidence.SUSPECTED, say=f"{node}: no run told anything of it",
-        next_step="see why its runs were refused, then go on with the test",
+        confidence=Confidence.SUSPECTED, say=say, cause=cause, next_step=next_step,
     )  # fmt: skip

@@ -16,10 +16,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from functools import cached_property
+from typing import TypeAlias
 
 from msgspec import Struct
 
-from console.active import expect
+from console.active import alike, expect
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, grade, level, upper
 from console.active.results import Progress, Run
@@ -37,6 +38,9 @@ QUIET_SHARE = 0.2
 of an oversubscribed fabric is then the full rate, up to 5:1."""
 CROWD_PAIRS, CROWD_SHARE = 3, 0.125
 """More slow pairs in the first round than three bad nodes make, or an eighth of all: crowded."""
+
+
+Kind: TypeAlias = tuple[alike.Kind, str]
 
 
 class Look(StrEnum):
@@ -89,6 +93,8 @@ class View:
         self.runs = runs
         self.key = topology_key(nodes, labels)
         self.capacity = expect.capacities(expected, nodes)
+        found = list(filter(measured, runs))
+        self._usual, self._kinds = alike.commonest(found), alike.kinds(found)
         self.levels = self._levels()
         self.edges = [e for e in map(self._edge, runs) if e is not None]
         self.met: dict[str, dict[str, list[Edge]]] = {node: defaultdict(list) for node in nodes}
@@ -107,20 +113,32 @@ class View:
         """What the weaker node's NICs can carry, GB/s; 1 when nothing is known."""
         return min((self.capacity.get(node, 1.0) for node in run.group.nodes), default=1.0)
 
-    def kind(self, run: Run) -> tuple[str, str]:
-        """(engine, where): runs of one kind are alike."""
+    def kind(self, run: Run) -> Kind:
+        """(engine and ranks, where): runs of one kind are alike."""
+        one = self._alike(run)
         if not self.key:
-            return run.engine, ""
+            return one, ""
         a, b = (self.labels.get(node, {}).get(self.key) for node in run.group.nodes)
-        return run.engine, "" if a is None or b is None else "inside" if a == b else "across"
+        return one, "" if a is None or b is None else "inside" if a == b else "across"
 
-    def _levels(self) -> dict[tuple[str, str], Level]:
-        values: dict[tuple[str, str], list[float]] = defaultdict(list)
-        of_node: dict[tuple[str, str], dict[str, list[float]]] = {}
+    def _alike(self, run: Run) -> alike.Kind:
+        """One without a figure would have had the usual ranks."""
+        return alike.kind(run) if measured(run) else (run.engine, self._usual.get(run.engine))
+
+    def odd_ranks(self, node: str) -> list[int]:
+        """Numbers of ranks of its runs that nothing can be compared with."""
+        mine = [run for run in self.runs if node in run.group.nodes and measured(run)]
+        return sorted({run.ranks or 0 for run in mine if alike.kind(run) not in self._kinds})
+
+    def _levels(self) -> dict[Kind, Level]:
+        values: dict[Kind, list[float]] = defaultdict(list)
+        of_node: dict[Kind, dict[str, list[float]]] = {}
         for run in filter(measured, self.runs):
             share = (run.busbw_gb_s or 0.0) / self.cap(run)
-            engine, where = self.kind(run)
-            for kind in {(engine, "any"), (engine, where or "any")}:
+            one, where = self.kind(run)
+            if one not in self._kinds:
+                continue
+            for kind in {(one, "any"), (one, where or "any")}:
                 values[kind].append(share)
                 mine = of_node.setdefault(kind, defaultdict(list))
                 for node in run.group.nodes:
@@ -128,20 +146,21 @@ class View:
         found = {}
         for kind, shares in values.items():
             if kind[1] == "any" or len(shares) >= KIND_RUNS:
-                cpu = kind[0] in CPU_ENGINES
+                cpu = kind[0][0] in CPU_ENGINES
                 tops = [upper(mine, cpu) for mine in of_node[kind].values()]
-                one = level(shares, cpu, tops)
-                if one is not None:
-                    found[kind] = one
+                reached = level(shares, cpu, tops)
+                if reached is not None:
+                    found[kind] = reached
         return found
 
     def level(self, run: Run) -> Level | None:
-        """What alike runs reach, in units of `cap`; None when none of its engine has a figure."""
-        return self.levels.get(self.kind(run), self.levels.get((run.engine, "any")))
+        """What alike runs reach, in units of `cap`; None when no run alike has a figure."""
+        return self.levels.get(self.kind(run), self.levels.get((self._alike(run), "any")))
 
     def _edge(self, run: Run) -> Edge | None:
-        """None for a run that tells nothing: it was refused."""
-        if run.state is Progress.REFUSED:
+        """None for a run that tells nothing: it was refused, or no other has as many ranks."""
+        odd = measured(run) and alike.kind(run) not in self._kinds
+        if odd or run.state is Progress.REFUSED:
             return None
         usual = self.level(run)
         good = None if usual is None else usual.value * self.cap(run)
@@ -155,12 +174,18 @@ class View:
 
     def pair(self, a: str, b: str) -> Look | None:
         """All runs of one pair together: one fast run is enough; None when it did not run."""
-        edges = self.met[a].get(b)
-        return None if not edges else _together(edges)
+        return self._looks[a].get(b)
 
     def looks(self, node: str) -> dict[str, Look]:
         """Partner -> how the pair looks."""
-        return {partner: _together(edges) for partner, edges in self.met[node].items()}
+        return self._looks[node]
+
+    @cached_property
+    def _looks(self) -> dict[str, dict[str, Look]]:
+        return {
+            node: {partner: _together(edges) for partner, edges in met.items()}
+            for node, met in self.met.items()
+        }
 
     @cached_property
     def suspects(self) -> list[str]:
