@@ -34,7 +34,8 @@ def history(
 
 
 def run(path: Path, expression: str, days: float, *, json: bool) -> int:
-    """Print it; exit 0 also when nothing is known. UsageError for a wrong expression."""
+    """Print it; exit 0 also when nothing is known, 3 where the file cannot be read: then nothing
+    is said of any node. UsageError for a wrong expression."""
     from console.memory import store
     from console.memory.history import History, histories, unknown
     from console.output import Exit, Stdout, as_json
@@ -42,7 +43,7 @@ def run(path: Path, expression: str, days: float, *, json: bool) -> int:
     from probes.event import SCHEMA
 
     names = expand(expression)[:NODES_MOST]
-    now, note = time.time(), ""
+    now, note, code = time.time(), "", Exit.OK
     told = [unknown(name, days, now) for name in names]
     try:
         with store.translated(path):
@@ -54,13 +55,13 @@ def run(path: Path, expression: str, days: float, *, json: bool) -> int:
                     told = histories(db, names, days, now)
                 db.close()
     except store.Unusable as error:
-        note = str(error)
+        note, code, told = f"{error}; what it holds is not known", Exit.UNKNOWN, []
     document = History(schema=SCHEMA, at=now, days=days, nodes=told, note=note)
     if json:
         Stdout().write(as_json(document, indent=sys.stdout.isatty()))
     else:
         Stdout().write(_text(document))
-    return Exit.OK
+    return code
 
 
 def _text(document: object) -> bytes:

@@ -166,7 +166,7 @@ class Book:
     def _again(self, finding: Finding, known: _Known, at: float) -> None:
         before = Severity(known.severity)
         worst = finding.severity if finding.severity.rank > before.rank else before
-        seen = max(known.seen, at)
+        seen = at if known.seen > at + GAP_S else max(known.seen, at)  # the clock was ahead once
         self.db.execute(
             "UPDATE finding SET severity = ?, say = ?, hard = max(hard, ?), seen = ?, over = NULL,"
             " why = '', count = max(count, ?),"
@@ -183,7 +183,8 @@ class Book:
                     self.finding(finding, look.at)
         rows = self.db.execute(
             "SELECT finding.id, node.name, rule, device FROM finding JOIN node"
-            " ON node.id = finding.node WHERE over IS NULL AND seen < ?", (look.at,),
+            " ON node.id = finding.node WHERE over IS NULL AND (seen < ? OR seen > ?)",
+            (look.at, look.at + GAP_S),
         ).fetchall()  # fmt: skip
         there = {
             (name, clean(f.rule, NAME), clean(f.device, NAME))

@@ -113,7 +113,7 @@ class History(Struct, frozen=True, kw_only=True):
     days: float
     nodes: list[NodeHistory]
     note: str = ""
-    """Why there is no memory, or what is wrong with it."""
+    """Why there is no memory, or what is wrong with it; `nodes` is empty where it is unreadable."""
 
 
 def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own) -> NodeHistory:

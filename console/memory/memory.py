@@ -95,9 +95,9 @@ class Memory:
             windows = self._windows.get(event.probe)
             if windows is not None:
                 end = windows.get(event.node, NEVER)
-                if event.at > end:
+                if not end - OPEN_S <= event.at <= end:  # before it: the clock was put back
                     # Every string keeps its own hash: this costs less than a random number.
-                    if event.at < end + PAUSE_S + hash(event.node) % SPREAD_S:
+                    if end < event.at < end + PAUSE_S + hash(event.node) % SPREAD_S:
                         return
                     windows[event.node] = event.at + OPEN_S
                 self._sample(event)

@@ -54,7 +54,7 @@ class Full(Unusable):
 def explain(error: BaseException, path: Path) -> str:
     """One sentence of what SQLite or the system said."""
     text = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-    return f"the memory {path} is not kept: {text}"
+    return f"the memory {path} cannot be used: {text}"
 
 
 def opened(path: Path, most_bytes: int) -> tuple[sqlite3.Connection, str]:
@@ -231,7 +231,7 @@ def for_reading(path: Path) -> sqlite3.Connection | None:
         try:
             return _reader(path, "mode=ro")
         except sqlite3.OperationalError as error:
-            if primary(error) != sqlite3.SQLITE_CANTOPEN:
+            if primary(error) not in (sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_READONLY):
                 raise
             return _reader(path, "mode=ro&immutable=1")
 

@@ -90,7 +90,7 @@ def step(db: sqlite3.Connection, now: float, most_bytes: int) -> bool:
 def _thin(db: sqlite3.Connection, fine: Level, coarse: Level, now: float) -> bool:
     """The next CHUNK series of the oldest ended interval that is not thinned yet."""
     begin, after = _mark(db, coarse.name), _mark(db, f"{coarse.name}.series")
-    if begin is None:
+    if begin is None or begin > now:  # the clock was ahead once
         row = db.execute(f"SELECT min(at) FROM {fine.name}").fetchone()
         if row[0] is None:
             return False
@@ -103,14 +103,18 @@ def _thin(db: sqlite3.Connection, fine: Level, coarse: Level, now: float) -> boo
         _set_mark(db, f"{coarse.name}.series", rows[-1][0])
     else:
         _set_mark(db, f"{coarse.name}.series", 0)
-        _set_mark(db, coarse.name, _next(db, fine, coarse, begin))
+        _set_mark(db, coarse.name, _next(db, fine, coarse, begin, now))
     return True
 
 
-def _next(db: sqlite3.Connection, fine: Level, coarse: Level, begin: int) -> int:
-    """The next interval with rows: nights without a console are passed in one step."""
+def _next(db: sqlite3.Connection, fine: Level, coarse: Level, begin: int, now: float) -> int:
+    """The next interval with rows: nights without a console are passed in one step.
+
+    Rows of a future, written while the clock was ahead, wait until it comes.
+    """
     end = begin + coarse.step_s
-    row = db.execute(f"SELECT min(at) FROM {fine.name} WHERE at >= ?", (end,)).fetchone()
+    query = f"SELECT min(at) FROM {fine.name} WHERE at BETWEEN ? AND ?"
+    row = db.execute(query, (end, now)).fetchone()
     return end if row[0] is None else max(end, int(row[0]) // coarse.step_s * coarse.step_s)
 
 

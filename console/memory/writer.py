@@ -98,11 +98,22 @@ class Writer(threading.Thread):
         return not self._behind() and not self.trouble
 
     def end(self, timeout_s: float) -> bool:
-        """Write everything and close the file; False when that took too long."""
+        """Write everything and close the file; False when that took too long or was not possible.
+
+        What is lost is told.
+        """
         self._ending = True
         self._wake.set()
         self.join(timeout_s)
-        return not self.is_alive()
+        if self.is_alive():
+            self.say(
+                f"the memory {self._path} is still not written after {timeout_s:.0f} s: given up"
+            )
+        elif self._behind() and not self.trouble:
+            self.say(
+                f"the memory {self._path} is held by another process: the last seconds are lost"
+            )
+        return not self.is_alive() and not self._behind()
 
     def say(self, text: str) -> None:
         """Tell the operator once."""
@@ -264,7 +275,7 @@ class Writer(threading.Thread):
             with transaction(self._db):
                 more = thin.step(self._db, now, self._most)
             time.sleep(PAUSE_S)
-        if self._past_at + PAST_S < now and not self._ending:
+        if not self._past_at <= now <= self._past_at + PAST_S and not self._ending:
             self._past_at = now
             self.past = past.read(self._db, now)
 

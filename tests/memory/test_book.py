@@ -107,6 +107,19 @@ def test_a_look_ends_what_it_does_not_find_on_nodes_it_saw(book: Book) -> None:
     assert all(i.over is None for i in read.incidents(book.db, "n2", 0))
 
 
+def test_a_look_ends_what_was_seen_while_the_clock_was_a_year_ahead(book: Book) -> None:
+    book.finding(finding(), T0 + 365 * DAY)
+    book.look(Look(T0, {"n1": []}))
+    (xid,) = read.incidents(book.db, "n1", 0)
+    assert xid.over == T0
+
+
+def test_what_is_still_there_is_seen_now_and_not_next_year(book: Book) -> None:
+    book.finding(finding(), T0 + 365 * DAY)
+    book.look(Look(T0, {"n1": [finding()]}))
+    assert [i.seen for i in read.incidents(book.db, "n1", 0)] == [T0]
+
+
 @pytest.mark.parametrize("since", [1e18, -5.0, float("nan"), T0 - 500 * DAY, T0 + DAY])
 def test_a_time_nobody_can_believe_is_now(book: Book, since: float) -> None:
     book.finding(finding(since=since), T0)

@@ -174,8 +174,13 @@ def test_a_damaged_memory_is_named_and_left_for_the_console(
 ) -> None:
     path = tmp_path / "m.sqlite"
     path.write_bytes(b"no database" * 1000)
-    said = told(path, capfdbinary)
+    assert run(path, "n1", 28, json=False) == 3
+    said = capfdbinary.readouterr().out.decode()
     assert "not a database" in said
+    assert "never watched" not in said  # it may well have been
+    assert run(path, "n1", 28, json=True) == 3
+    found = msgspec.json.decode(capfdbinary.readouterr().out, type=History)
+    assert (found.nodes, found.note != "") == ([], True)
     assert path.read_bytes() == b"no database" * 1000
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,33 @@ def test_answers_are_taken_now_and_then_but_whole_rounds(path: Path) -> None:
     counts = rows(path, "SELECT n FROM fine")
     assert len(counts) == len(devices)
     assert all(8 <= int(str(count)) <= 22 for (count,) in counts)
+
+
+def test_a_clock_that_is_put_back_opens_no_flood(path: Path) -> None:
+    clock = Clock()
+    ours = memory(path, clock)
+    for event in inventory():
+        ours.tap(event)
+    ours.tap(gpu(T0 + 3600))
+    for second in range(STEP_S):
+        ours.tap(gpu(T0 + second))
+    assert ours.close(60)
+    before = rows(path, f"SELECT n FROM fine WHERE at < {T0 + 3600}")
+    assert [8 <= int(str(count)) <= 22 for (count,) in before] == [True]
+
+
+def test_what_another_process_keeps_us_from_writing_is_told(path: Path) -> None:
+    said: list[str] = []
+    ours = memory(path, told=said.append)
+    ours.tap(finding("xid.1"))
+    assert ours.flush(60)
+    holder = sqlite3.connect(path, isolation_level=None)
+    holder.execute("BEGIN IMMEDIATE")
+    ours.tap(finding("xid.2"))
+    assert not ours.close(60)
+    holder.close()
+    assert len(said) == 1
+    assert "another process" in said[0]
 
 
 def test_a_hundred_hours_come_back_as_fine_as_they_are_kept(path: Path) -> None:

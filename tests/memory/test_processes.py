@@ -130,7 +130,7 @@ def test_a_full_disk_costs_one_sentence_and_heals(tmp_path: Path) -> None:
     done = started(FULL, path)
     out, err = done.communicate(timeout=110)
     assert done.returncode == 0, err
-    assert "is not kept" in out
+    assert "cannot be used" in out
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
     assert rows(path, "SELECT count(*) FROM finding") == [(4001,)], "all of them, later"
     assert rows(path, "SELECT count(*) FROM finding WHERE rule = 'late'") == [(1,)]

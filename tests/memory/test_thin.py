@@ -232,3 +232,20 @@ def test_series_of_long_gone_cards_are_forgotten(db: sqlite3.Connection) -> None
     settle(db, BEGIN + 500 * DAY + 60)
     assert db.execute("SELECT card FROM series").fetchall() == [("new",)]
     assert db.execute("SELECT count(*) FROM baseline").fetchone() == (0,)
+
+
+def test_a_clock_that_was_ahead_for_a_while_stops_nothing(db: sqlite3.Connection) -> None:
+    fill(db, BEGIN, [1700.0] * 12, series())
+    fill(db, BEGIN + 365 * DAY, [1200.0] * 12, series())
+    settle(db, BEGIN + 366 * DAY)  # next year, it seemed
+    fill(db, BEGIN + 3600, [1750.0] * 24, series())
+    settle(db, BEGIN + 3 * 3600 + thin.LATE_S)
+    hours = clocks(db, "hour")
+    assert hours[BEGIN + 3600] == hours[BEGIN + 7200] == pytest.approx(1750, abs=2)
+
+
+def test_rows_of_a_future_are_not_thinned_again_and_again(db: sqlite3.Connection) -> None:
+    fill(db, BEGIN, [1700.0] * 12, series())
+    fill(db, BEGIN + 365 * DAY, [1200.0] * 12, series())
+    settle(db, BEGIN + 7200)
+    assert settle(db, BEGIN + 7200) == 0
