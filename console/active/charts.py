@@ -43,7 +43,7 @@ def _style(severity: Severity) -> str:
 
 
 def _bar(run: Run, yard: Yardstick) -> Bar:
-    wanted = figures.expected(run) or yard.value
+    wanted = figures.wanted(run, yard)
     return Bar(run_name(run), busbw(run), wanted, _style(run_tone(run, yard)))
 
 

@@ -9,9 +9,11 @@ import math
 import shlex
 import statistics
 import time
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from console.active import alike
 from console.active.cells import number, safe
 from console.active.results import Campaign, Level, Progress, Reading, Run, Verdict
 from inventory.expressions import fold, natural_key
@@ -22,7 +24,7 @@ FINE = 0.95
 POOR = 0.90
 """Shares below are drawn as critical: science 1.3."""
 PEERS = 4
-"""Finished runs from which on their median is a yardstick: science 1.3 has no rule below n = 4."""
+"""Finished runs from which on they are a yardstick: science 1.3 has no rule below n = 4."""
 REASON_CHARS = 120
 """A drain reason stays readable in `sinfo -R` and the like."""
 FOLDED_CHARS = 2000
@@ -54,7 +56,9 @@ class Yardstick(NamedTuple):
 
     value: float | None
     words: str
-    """Where it comes from: "expected: NIC rate", "median of 12 runs"."""
+    """Where it comes from: "expected: NIC rate", "median of the faster 6 runs"."""
+    ranks: int | None = None
+    """Of the runs it is for; runs over another number of ranks have no share of it."""
 
 
 class NodeFigures(NamedTuple):
@@ -93,21 +97,42 @@ def expected(run: Run) -> float | None:
 
 
 def yardstick(campaign: Campaign) -> Yardstick:
-    """The usual expectation of the runs; else their median, where they are enough."""
+    """The usual expectation of the runs; else what good runs reach by the verdicts; else the
+    median of the faster half of the runs alike, where they are enough: of three nodes one of which
+    is bad, most pairs are slow.
+    """
     told = [r for run in campaign.runs if expected(run) and (r := reading(run, "busbw"))]
     if told:
         usual = statistics.median_low([float(r.expected or 0) for r in told])
         words = next(r.provenance for r in told if r.expected == usual)
         return Yardstick(usual, f"expected: {words}" if words else "expected")
-    found = [value for run in campaign.runs if (value := busbw(run)) is not None]
-    if len(found) < PEERS or campaign.level in (Level.GPU, Level.CLUSTER):
+    done = [run for run in campaign.runs if busbw(run) is not None]
+    if campaign.level in (Level.GPU, Level.CLUSTER) or not done:
         return Yardstick(None, "")
-    return Yardstick(statistics.median(found), f"median of {len(found)} runs")
+    engine = Counter(run.engine for run in done).most_common(1)[0][0]
+    ranks = alike.commonest(done)[engine]
+    judged = [v for v in campaign.verdicts if v.kind in ("node", "path") and v.unit == "GB/s"]
+    good = [v for v in judged if finite(v.expected) and v.expected]
+    if good and campaign.level is Level.PAIRS:
+        usual = statistics.median_low([v.expected or 0.0 for v in good])
+        words = next(v.provenance for v in good if v.expected == usual)
+        return Yardstick(usual, words or "good pairs, by the verdicts", ranks)
+    found = sorted(busbw(run) or 0.0 for run in done if alike.kind(run) == (engine, ranks))
+    if len(found) < PEERS:
+        return Yardstick(None, "", ranks)
+    half = found[len(found) // 2 :]
+    return Yardstick(statistics.median(half), f"median of the faster {len(half)} runs", ranks)
+
+
+def wanted(run: Run, yard: Yardstick) -> float | None:
+    """The run's own expectation, else the yardstick where that is for as many ranks, GB/s."""
+    alike_too = yard.ranks is None or run.ranks == yard.ranks
+    return expected(run) or (yard.value if alike_too else None)
 
 
 def share(run: Run, yard: Yardstick) -> float | None:
-    """busbw as a share of the run's own expectation, else of the yardstick."""
-    value, whole = busbw(run), expected(run) or yard.value
+    """busbw as a share of the run's own expectation, else of the yardstick of runs alike."""
+    value, whole = busbw(run), wanted(run, yard)
     return value / whole if value is not None and whole and whole > 0 else None
 
 

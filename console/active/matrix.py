@@ -17,6 +17,7 @@ from console.active.figures import (
     FINE,
     Yardstick,
     amount,
+    busbw,
     hosts,
     named,
     share,
@@ -48,6 +49,8 @@ class Matrix(NamedTuple):
     """(a, b) with a before b in `nodes` -> the lowest share measured, or FAILED."""
     yard: Yardstick
     named: frozenset[str]
+    odd: int = 0
+    """Pairs with a figure over another number of ranks: there is no share to draw."""
 
     def cell(self, a: str, b: str) -> float | None:
         """The pair, in either order; None when it was not run."""
@@ -91,7 +94,8 @@ def matrix(campaign: Campaign) -> Matrix | None:
         part = FAILED if run.state in (Progress.FAILED, Progress.TIMED_OUT) else share(run, yard)
         if part is not None and a != b:
             cells[a, b] = min(part, cells.get((a, b), part))
-    return Matrix(tuple(nodes), cells, yard, named(campaign)) if cells else None
+    odd = {r.group.nodes for r in runs if busbw(r) is not None and share(r, yard) is None}
+    return Matrix(tuple(nodes), cells, yard, named(campaign), len(odd)) if cells else None
 
 
 def picture(m: Matrix, columns: int, rows: int = ROWS) -> Picture:
@@ -241,6 +245,8 @@ def cell_style(part: float | None) -> str:
 
 def _legend(m: Matrix, drawn: Picture, room: int) -> list[Line]:
     told = [f"{len(m.cells)} pairs of {len(m.nodes)} nodes; shares of {_yard(m.yard)}."]
+    if m.odd:
+        told.append(f"Blank: {m.odd} with another number of ranks than {m.yard.ranks}.")
     told += ["· 95% or more, 9 to 0 tenths reached, ✗ no figure, blank not run."]
     if drawn.columns and max(map(len, drawn.columns)) > 1:
         size = len(drawn.columns[0])
