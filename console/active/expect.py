@@ -8,18 +8,20 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 
 from msgspec import Struct
 
 from console.active.level import CPU_ENGINES
 from console.active.results import Level, Run
 from probes import ports
+from probes.checks.gpu_test import host_mark
 from probes.event import Finding
 from probes.expect import gpu_slots
 from probes.facts import NodeFacts
 from probes.own import NONE, Own
 from probes.reading import number
-from probes.rules import Product, Rules
+from probes.rules import Product, Rules, load_rules
 
 GIB = 1 << 30
 PAIR_SHARE = 0.6
@@ -48,6 +50,8 @@ class NodeSpec(Struct, frozen=True, kw_only=True):
     gpus: int | None = None
     nic_gb_s: float | None = None
     """Sum of its compute ports one way, 1e9 bytes a second, those that are down included."""
+    host_gb_s: Mapping[str, float] = {}
+    """PCI address -> what host copies of that GPU should reach, by its slot."""
 
 
 class Expected(Struct, frozen=True, kw_only=True):
@@ -58,10 +62,22 @@ class Expected(Struct, frozen=True, kw_only=True):
     """(node, device, metric of `metric()`) -> the last good results. Cluster figures: node ""."""
     hard: Mapping[tuple[str, str], str] = {}
     """(node, PCI address or "") -> hardware evidence that findings hold just now, in words."""
+    limits: Mapping[str, float] = {}
+    """Those of the rules, a site's own among them; what is not here is as shipped."""
 
     def spec(self, node: str) -> NodeSpec:
         """Empty when nothing is known."""
         return self.nodes.get(node, NodeSpec())
+
+    def limit(self, name: str) -> float:
+        """The figure that the findings of the same test go by."""
+        return self.limits[name] if name in self.limits else shipped().limit(name).value
+
+
+@cache
+def shipped() -> Rules:
+    """Without a site's overlay."""
+    return load_rules()
 
 
 NOTHING = Expected()
@@ -89,6 +105,7 @@ def of_facts(
         nodes={facts.node.name: _spec(facts, rules, usual) for facts in known},
         own=own,
         hard={(f.node, f.device): f"{f.rule}: {f.say}" for f in findings if f.hard},
+        limits={name: limit.value for name, limit in rules.limits.items()},
     )
 
 
@@ -110,8 +127,11 @@ def _spec(facts: NodeFacts, rules: Rules, usual: float | None) -> NodeSpec:
     active = _rates(facts)
     total = sum(active) + (listed - len(active)) * (usual or 0.0)
     slots = gpu_slots(facts)
+    product = rules.product(device_id, facts.node.hardware)
+    marks = {d: host_mark(facts, d, product, rules) for d, _ in facts.devices("inventory") if d}
     return NodeSpec(
-        product=rules.product(device_id, facts.node.hardware),
+        product=product,
+        host_gb_s={device: mark[1] for device, mark in marks.items() if mark},
         gpus=facts.node.gpus or (len(slots) if slots else None),
         nic_gb_s=total / 8 if total else None,
     )

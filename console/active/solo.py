@@ -11,17 +11,14 @@ from console.active.expect import Expected
 from console.active.level import CPU_ENGINES
 from console.active.pair_words import SOFTWARE
 from console.active.results import Confidence, Level, Progress, Run, Verdict
-from console.active.votes import Item, items
+from console.active.votes import FULL_NODE, Item, items
 from inventory.expressions import in_order
+from probes.checks.gpu_test_pairs import shared
 from probes.event import Severity
 
 WORST_FIRST = {Confidence.CERTAIN: 0, Confidence.LIKELY: 1, Confidence.SUSPECTED: 2}
 OTHERS = 3
 """Nodes that ran well from which one that failed stands out."""
-PARTNERS = 2
-"""Slow peer copies of one GPU that name it rather than the path."""
-RING = 1.10
-"""busbw over the ring's below which NVLS is not what was measured (480 to 365 on H100 [mle])."""
 CAUSES = {
     "gemm_bf16": "clock, power or heat of the GPU: see its thermal and power findings",
     "gemm_fp8": "clock, power or heat of the GPU: see its thermal and power findings",
@@ -53,7 +50,7 @@ def judge_solo(level: Level, runs: Sequence[Run], expected: Expected) -> list[Ve
         if latest[node].state is not Progress.DONE:
             found.append(_failed(node, latest[node], done, expected))
         else:
-            found += list(_slow(level, node, told)) or [_fine(node, told)]
+            found += list(_slow(level, node, told, expected)) or [_fine(node, told)]
     return found
 
 
@@ -70,12 +67,18 @@ def with_expected(level: Level, runs: Sequence[Run], expected: Expected) -> list
     ]
 
 
-def _slow(level: Level, node: str, told: Sequence[Item]) -> Iterable[Verdict]:
+def _slow(
+    level: Level, node: str, told: Sequence[Item], expected: Expected
+) -> Iterable[Verdict]:
     """The node when half of its GPUs agree, else each GPU or link by itself."""
     bad = [item for item in told if item.against]
     if level is Level.NODE:
+        nvls = _nvls(told, expected.limit("nccl.nvls_gain"))
+        product = expected.spec(node).product
         if bad:
-            yield _verdict("node", node, node, bad, _nvls(told))
+            yield _verdict("node", node, node, bad, nvls)
+        elif nvls and product and product.allreduce_nvls_gb_s and told[0].run.ranks == FULL_NODE:
+            yield _no_nvls(node, told, nvls)
         return
     singles: dict[str, list[Item]] = defaultdict(list)
     links: dict[tuple[str, str], list[Item]] = defaultdict(list)
@@ -94,7 +97,8 @@ def _slow(level: Level, node: str, told: Sequence[Item]) -> Iterable[Verdict]:
     blamed = _ends(links, told)
     for device in dict.fromkeys([*singles, *blamed]):
         mine = [*singles.get(device, []), *blamed.get(device, [])]
-        yield _verdict("gpu", node, f"{node} {labels.get(device, device)}", mine, "")
+        one = _verdict("gpu", node, f"{node} {labels.get(device, device)}", mine, "")
+        yield _by_partners(one) if device in blamed else one
     for (a, b), found in links.items():
         if a not in blamed and b not in blamed:
             name = f"{node} {labels.get(a, a)}-{labels.get(b, b)}"
@@ -114,29 +118,40 @@ def _labels(told: Sequence[Item]) -> dict[str, str]:
 def _ends(
     links: Mapping[tuple[str, str], list[Item]], told: Sequence[Item]
 ) -> dict[str, list[Item]]:
-    """GPUs most of whose peer copies are slow, with different partners."""
-    partners: dict[str, set[str]] = defaultdict(set)
-    slow: dict[str, set[str]] = defaultdict(set)
-    for item in told:
-        a, _, b = item.reading.device.partition(">")
-        if b:
-            for one, other in ((a, b), (b, a)):
-                partners[one].add(other)
-                if item.against:
-                    slow[one].add(other)
-    named = [
-        g for g, bad in slow.items() if len(bad) >= PARTNERS and len(bad) * 2 > len(partners[g])
-    ]
-    return {g: [i for pair, found in links.items() if g in pair for i in found] for g in named}
+    """GPUs that most of their slow peer copies share, as the findings name them."""
+    every = [(a, b) for i in told for a, sep, b in [i.reading.device.partition(">")] if sep]
+    return {
+        gpu: [i for pair, found in links.items() if gpu in pair for i in found]
+        for gpu in shared(links, every)
+    }
 
 
-def _nvls(told: Sequence[Item]) -> str:
+def _by_partners(one: Verdict) -> Verdict:
+    """Several partners agree on this GPU, whatever each single copy proves."""
+    if one.confidence is not Confidence.SUSPECTED and one.verdict is Severity.CRITICAL:
+        return one
+    return structs.replace(
+        one, verdict=Severity.CRITICAL, confidence=Confidence.LIKELY, next_step=NEXT["gpu"]
+    )
+
+
+def _nvls(told: Sequence[Item], gain: float) -> str:
     """Whether the node's all-reduce is no faster than its ring, where NVLS should make it so."""
     busbw = next((i.reading.value for i in told if i.reading.what == "busbw"), None)
     ring = next((i.reading.value for i in told if i.reading.what == "busbw_ring"), None)
-    if busbw is None or ring is None or busbw >= RING * ring:
+    if busbw is None or ring is None or busbw >= gain * ring:
         return ""
     return f"NVLS does not seem to be used: {busbw:.0f} GB/s is no more than the ring's {ring:.0f}"
+
+
+def _no_nvls(node: str, told: Sequence[Item], nvls: str) -> Verdict:
+    """The figures pass; that the ring is as fast is worth a warning all the same."""
+    run = told[0].run
+    return Verdict(
+        kind="node", name=node, nodes=(node,), verdict=Severity.WARN,
+        confidence=Confidence.SUSPECTED, say=f"{node}: {nvls}", evidence=run.clues[:4],
+        cause=CAUSES["busbw"], next_step=UNSURE,
+    )  # fmt: skip
 
 
 def _verdict(kind: str, node: str, name: str, bad: Sequence[Item], cause: str) -> Verdict:

@@ -2,6 +2,9 @@
 
 Two of the three must agree, or one with hardware evidence (science 1.2): what only one of them says
 is a suspicion. Figures of CPU engines are compared with nothing but each other.
+
+Marks and the comparison with the GPUs of the same node are those of the findings (gpu_test.*,
+nccl.*), limits and all, so that both say the same; other nodes and the past come on top.
 """
 
 from __future__ import annotations
@@ -12,19 +15,13 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct, structs
 
 from console.active import expect
-from console.active.expect import Expected, Figure
+from console.active.expect import Expected, Figure, NodeSpec
 from console.active.level import CPU_ENGINES
 from console.active.results import Confidence, Level, Progress, Reading, Run
 from probes.event import Severity
-from probes.rules import Product
 from probes.spread import Gates, Spread, below, low, spread
 
-GEMM_SHARE = 0.92
-"""Of what healthy cards reach at their best shape: our level-1 mark (science 2, a guess)."""
-BUSBW_SHARE = 0.90
-"""Of the usual busbw: nccl-tests itself passes at 90 % of the minimum it is given [nct]."""
-HOST_GB_S = {5: 48.0, 4: 21.0, 3: 10.0}
-"""Host copies by PCIe generation of a x16 slot: pass marks of [az]; 10 for Gen3 is a guess."""
+MARK = "catalogue"
 FULL_NODE = 8
 """GPUs for which the catalogue has a busbw."""
 PAST_SHARE = 0.90
@@ -40,6 +37,15 @@ LOOSE = Gates(3.5, 0.90, 0.88)
 CPU_GATES = Gates(3.5, 0.70, 0.55)
 """CPU engines scatter by 15 %."""
 TIGHT_ONES = ("hbm_copy", "busbw", "busbw_ring")
+SIBLINGS = {
+    "gemm_bf16": "gpu_test.gemm_peers",
+    "gemm_fp8": "gpu_test.gemm_peers",
+    "hbm_copy": "gpu_test.memory_peers",
+    "p2p": "gpu_test.peer_copy_peers",
+}
+"""Figure of one GPU -> limit of its share of the median of its node."""
+PAIRS_LEAST = 2 * LOCAL
+"""Peer copies from which their median means something, as in gpu_test_pairs."""
 
 
 class Item(Struct, frozen=True):
@@ -114,15 +120,15 @@ class _Group:
         self.nodes: Mapping[str, Spread | None] = {n: spread(v) for n, v in nodes.items()}
         self.all = spread(r.value for r in readings)
 
-    def peers(self, node: str) -> list[tuple[Spread, str]]:
-        """The groups to compare with: the node's own GPUs, then everybody alike."""
-        found = []
-        here = self.nodes.get(node)
-        if here is not None and here.n >= LOCAL:
-            found.append((here, f"{here.n} of its node"))
-        if self.all is not None and self.all.n >= LOCAL and len(self.nodes) > 1:
-            found.append((self.all, f"{self.all.n} of {len(self.nodes)} nodes"))
-        return found
+    def here(self, node: str) -> Spread | None:
+        """The node's own GPUs; None for too few."""
+        found = self.nodes.get(node)
+        return found if found is not None and found.n >= LOCAL else None
+
+    def everywhere(self) -> Spread | None:
+        """Everybody alike; None when that is one node, or too few."""
+        many = self.all is not None and self.all.n >= LOCAL and len(self.nodes) > 1
+        return self.all if many else None
 
 
 def _judge(level: Level, run: Run, reading: Reading, group: _Group, expected: Expected) -> Item:
@@ -135,8 +141,10 @@ def _judge(level: Level, run: Run, reading: Reading, group: _Group, expected: Ex
             shares.append(reading.value / one.value)
         if figure is None or (failed and len(against) == 1):
             figure = one
+    # The marks of single GPUs lie as far below what is usual.
+    grave = _lost(shares) or any(text.startswith(MARK) for text in against)
     item = Item(
-        run, reading, tuple(against), compared, bool(shares) and min(shares) < LOST,
+        run, reading, tuple(against), compared, grave if level is Level.GPU else _lost(shares),
         expected.hard.get((reading.node, reading.device), ""),
     )  # fmt: skip
     told = structs.replace(
@@ -154,15 +162,41 @@ def _comparisons(
     """(which, what it should be, whether it is below) of those that can be made."""
     found = []
     cpu = run.engine in CPU_ENGINES
-    mark = None if cpu else catalogue(expected.spec(reading.node).product, reading.what, run.ranks)
+    mark = None if cpu else catalogue(expected, reading, run.ranks)
     if mark is not None:
-        found.append(("catalogue", mark, reading.value < mark.value))
-    peers = [_against(reading, one, words, cpu) for one, words in group.peers(reading.node)]
+        found.append((MARK, mark, reading.value < mark.value))
+    peers = _peers(reading, group, expected, cpu, mark is not None)
     if peers:
         found.append(next((p for p in peers if p[2]), peers[0]))
     past = expect.own(expected, level, run, reading.what, reading.node, reading.device)
     if past is not None and not cpu:
         found.append(("own past", past, reading.value < PAST_SHARE * past.value))
+    return found
+
+
+def _peers(
+    reading: Reading, group: _Group, expected: Expected, cpu: bool, marked: bool
+) -> list[tuple[str, Figure, bool]]:
+    """Against the GPUs of its node, and against everybody alike."""
+    found = []
+    here, all_ = group.here(reading.node), group.everywhere()
+    product = expected.spec(reading.node).product
+    bridged = product is not None and (product.nvlink_bridge or not product.nvlink_links)
+    if reading.what == "p2p" and not cpu and (marked or bridged):
+        return []  # a mark is enough; pairs without NVSwitches are not alike
+    limit = SIBLINGS.get(reading.what)
+    least = PAIRS_LEAST if reading.what == "p2p" else LOCAL
+    if here is not None and here.n >= least and (cpu or limit is not None):
+        words = f"{here.n} of its node"
+        if cpu or limit is None:
+            found.append(_against(reading, here, words, cpu))
+        else:
+            share = expected.limit(limit)
+            figure = Figure(here.median, f"median of {words}, {share:.0%} of it are enough")
+            found.append(("peers", figure, reading.value < share * here.median))
+    if all_ is not None:
+        words = f"{all_.n} of {len(group.nodes)} nodes"
+        found.append(_against(reading, all_, words, cpu))
     return found
 
 
@@ -174,22 +208,39 @@ def _against(reading: Reading, peers: Spread, words: str, cpu: bool) -> tuple[st
     return "peers", figure, low(reading.value, peers, gates, FLOOR, 0.0)
 
 
-def catalogue(product: Product | None, what: str, ranks: int | None) -> Figure | None:
-    """Pass mark of the product; None without one."""
+def _lost(shares: Sequence[float]) -> bool:
+    return bool(shares) and min(shares) < LOST
+
+
+def catalogue(expected: Expected, reading: Reading, ranks: int | None) -> Figure | None:
+    """Pass mark of the product or slot; None without one."""
+    spec = expected.spec(reading.node)
+    if reading.what in ("h2d", "d2h"):
+        return _host(expected, spec, reading.device)
+    product = spec.product
     if product is None:
         return None
     full = ranks == FULL_NODE
+    gemm, node = expected.limit("gpu_test.gemm_floor"), expected.limit("nccl.floor_share")
     marks: dict[str, tuple[float | None, float, str]] = {
-        "gemm_bf16": (product.gemm_bf16_tflops, GEMM_SHARE, "of the usual"),
-        "gemm_fp8": (product.gemm_fp8_tflops, GEMM_SHARE, "of the usual"),
+        "gemm_bf16": (product.gemm_bf16_tflops, gemm, "of the usual"),
+        "gemm_fp8": (product.gemm_fp8_tflops, gemm, "of the usual"),
         "hbm_copy": (product.mem_copy_floor_gb_s, 1.0, "of the pass mark"),
-        "h2d": (HOST_GB_S.get(product.pcie_gen or 0), 1.0, "of the mark for its PCIe, [az]"),
-        "d2h": (HOST_GB_S.get(product.pcie_gen or 0), 1.0, "of the mark for its PCIe, [az]"),
         "p2p": (product.p2p_floor_gb_s, 1.0, "of the pass mark"),
-        "busbw": (product.allreduce_floor_gb_s if full else None, BUSBW_SHARE, "of the floor"),
-        "busbw_ring": (product.allreduce_ring_gb_s if full else None, BUSBW_SHARE, "of the usual"),
+        "busbw": (product.allreduce_floor_gb_s if full else None, node, "of the floor"),
+        "busbw_ring": (product.allreduce_ring_gb_s if full else None, node, "of the usual"),
     }
-    value, share, words = marks.get(what, (None, 1.0, ""))
+    value, share, words = marks.get(reading.what, (None, 1.0, ""))
     if value is None:
         return None
     return Figure(value * share, f"{share:.0%} {words} {value:g}, hardware.yaml {product.name}")
+
+
+def _host(expected: Expected, spec: NodeSpec, device: str) -> Figure | None:
+    """By the GPU's own slot; where nobody read it, by the product's."""
+    if device in spec.host_gb_s:
+        return Figure(spec.host_gb_s[device], "the mark for its PCIe slot [az]")
+    gen = spec.product.pcie_gen if spec.product else None
+    if gen not in (3, 4, 5):
+        return None
+    return Figure(expected.limit(f"gpu_test.copy_gen{gen}_gb_s"), f"the mark for Gen{gen} [az]")

@@ -13,8 +13,9 @@ from probes.checks.gpu_tested import Tested, tested
 from probes.checks.rule import Look, Rule
 from probes.checks.thermal import HW_SLOWDOWN, HW_THERMAL, POWER_BRAKE, SW_THERMAL
 from probes.event import Action, Finding, Severity
+from probes.facts import NodeFacts
 from probes.reading import number, whole
-from probes.rules import Limit
+from probes.rules import Limit, Product, Rules
 
 LANES = 16
 
@@ -99,8 +100,9 @@ def _failed(test: Tested, device: str) -> Iterator[Finding]:
 
 
 def _gemm(test: Tested, device: str) -> Iterator[Finding]:
+    """One finding, of the worse figure: both tell of the same clock."""
     product = test.product(device)
-    rules = test.look.rules
+    rules, told_of = test.look.rules, list[Finding]()
     for metric, name in (("gemm_bf16_tflops", "GEMM bf16"), ("gemm_fp8_tflops", "GEMM fp8")):
         usual: float | None = None if product is None else getattr(product, metric)
         share = rules.limit("gpu_test.gemm_floor")
@@ -112,8 +114,9 @@ def _gemm(test: Tested, device: str) -> Iterator[Finding]:
             rules.limit("gpu_test.gemm_peers"), usual * share.value if usual else None, told,
         )  # fmt: skip
         if found is not None:
-            yield found
-            return
+            told_of.append(found)
+    if told_of:
+        yield max(told_of, key=lambda f: f.severity.rank)
 
 
 def _memory(test: Tested, device: str) -> Iterator[Finding]:
@@ -195,15 +198,27 @@ def _conditions(test: Tested, device: str) -> tuple[str, tuple[str, ...]]:
     return cause, tuple(shown)
 
 
-def _host(test: Tested, device: str) -> Iterator[Finding]:
-    values, facts = test.gpus[device], test.look.facts
-    product = test.product(device)
+def host_mark(
+    facts: NodeFacts, device: str, product: Product | None, rules: Rules
+) -> tuple[Limit, float, str] | None:
+    """(limit, GB/s, "Gen5 x16") that host copies of a GPU should reach by its slot; None without.
+
+    Behind C2C PCIe says nothing.
+    """
     gen = whole(facts.value("pcie", device, "gen_max")) or (product and product.pcie_gen)
     width = whole(facts.value("pcie", device, "width_max")) or LANES
     if gen not in (3, 4, 5) or (product is not None and product.pcie_gen is None):
+        return None
+    limit = rules.limit(f"gpu_test.copy_gen{gen}_gb_s")
+    return limit, limit.value * min(width, LANES) / LANES, f"Gen{gen} x{width}"
+
+
+def _host(test: Tested, device: str) -> Iterator[Finding]:
+    values, facts = test.gpus[device], test.look.facts
+    mark = host_mark(facts, device, test.product(device), test.look.rules)
+    if mark is None:
         return
-    limit = test.look.rules.limit(f"gpu_test.copy_gen{gen}_gb_s")
-    floor = limit.value * min(width, LANES) / LANES
+    limit, floor, slot = mark
     low = {
         name: value
         for name in ("h2d", "d2h")
@@ -214,8 +229,9 @@ def _host(test: Tested, device: str) -> Iterator[Finding]:
     now = whole(values.get("pcie_gen")), whole(values.get("pcie_width"))
     trained = (f"during the copies Gen{now[0]} x{now[1]}",) if None not in now else ()
     told = " and ".join(f"{name} {value:.1f}" for name, value in low.items())
+    trained_low = now[0] and now[0] < int(slot[3])
     yield HOST.finding(
-        test.look, f"{told} GB/s of {floor:.0f} at Gen{gen} x{width}", trained,
+        test.look, f"{told} GB/s of {floor:.0f} at {slot}", trained,
         device=device, label=facts.gpu_label(device), value=min(low.values()), limit=limit,
-        cause=f"its PCIe link ran at Gen{now[0]} only" if now[0] and now[0] < gen else "",
+        cause=f"its PCIe link ran at Gen{now[0]} only" if trained_low else "",
     )  # fmt: skip

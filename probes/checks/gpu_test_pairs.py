@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from probes.checks.gpu_tested import PEERS_LEAST, Tested
 from probes.checks.rule import Rule
@@ -34,17 +34,22 @@ def slow_pairs(test: Tested) -> Iterator[Finding]:
     slow = {pair: why for pair, values in test.pairs.items() if (why := _slow_pair(test, pair))}
     if not slow:
         return
-    share = Counter(device for pair in slow for device in pair)
     every = Counter(device for pair in test.pairs for device in pair)
-    named = [d for d, n in share.items() if every[d] >= 4 and 2 * n > every[d]]
-    # Of a bad GPU's pairs its partners have one each: they are not to blame.
-    if len(named) <= max(1, len(every) // 4):
-        for device in named:
-            pairs = [pair for pair in slow if device in pair]
-            yield _pair_finding(test, device, pairs, slow, every[device])
-            slow = {pair: why for pair, why in slow.items() if device not in pair}
+    for device in shared(slow, test.pairs):
+        pairs = [pair for pair in slow if device in pair]
+        yield _pair_finding(test, device, pairs, slow, every[device])
+        slow = {pair: why for pair, why in slow.items() if device not in pair}
     for pair in list(slow)[:SHOWN]:
         yield _pair_finding(test, ">".join(pair), [pair], slow, 1)
+
+
+def shared(slow: Iterable[tuple[str, str]], tested: Iterable[tuple[str, str]]) -> list[str]:
+    """GPUs that are slow with most others: of a bad GPU's pairs its partners have one each, so
+    they are not to blame. [] when as many are as no single GPU explains."""
+    share = Counter(device for pair in slow for device in pair)
+    every = Counter(device for pair in tested for device in pair)
+    named = [d for d, n in share.items() if every[d] >= PEERS_LEAST and 2 * n > every[d]]
+    return named if len(named) <= max(1, len(every) // 4) else []
 
 
 def _slow_pair(test: Tested, pair: tuple[str, str]) -> str:
