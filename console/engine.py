@@ -268,9 +268,7 @@ class Engine:
             text
             for name in plan.nodes
             for text in [
-                *await asyncio.to_thread(
-                    since.retest, self.fleet.nodes[name], self.state / "tests.ndjson", self.memory
-                ),
+                *await asyncio.to_thread(since.retest, self.fleet.nodes[name], self.memory),
                 *await asyncio.to_thread(since.notes, self.fleet.nodes[name], now, self.bundles),
             ]
         ]

@@ -21,7 +21,7 @@ from msgspec import Struct
 from console import units
 from console.evidence import Known, Manifest, taken
 from probes.blobs import safe_name
-from probes.event import Finding, Sample, decoder
+from probes.event import Finding, Sample
 from probes.facts import NodeFacts
 from probes.sanitise import clean
 
@@ -107,44 +107,17 @@ PERFORMANCE = re.compile(
     r"slow|straggl|perform|throttl|thermal|hot\b|clock|bandwidth|busbw|brake|degrad", re.IGNORECASE
 )
 """Words of a reason that say that the node worked, but not as fast as it should."""
-TESTS_BYTES = 4 << 20
-"""The newest part of the results of `gpuconsole test`: some 10,000 nodes' summaries."""
 
 
-def retest(facts: NodeFacts, results: Path, memory: Memory | None = None) -> list[str]:
-    """What a node that was drained for performance still lacks; [] for any other.
-
-    The memory knows verdicts; `results` (tests.ndjson) only that a test ran through, and is asked
-    where the memory knows of none.
-    """
+def retest(facts: NodeFacts, memory: Memory | None) -> list[str]:
+    """What a node that was drained for performance still lacks; [] for any other."""
     now = facts.allocation
     if now is None or now.reason_at is None or not PERFORMANCE.search(now.reason):
         return []
     name = facts.node.name
-    passed = None if memory is None else memory.tested_since(name, now.reason_at)
-    if _passed(results, name, now.reason_at) if passed is None else passed:
+    if memory is not None and memory.tested_since(name, now.reason_at):
         return [f"{name}: drained for performance; it has passed a test since"]
     return [f"{name}: drained for performance, and no test passed since: gpuconsole test {name}"]
-
-
-def _passed(path: Path, node: str, since: float) -> bool:
-    try:
-        with path.open("rb") as file:
-            file.seek(max(0, path.stat().st_size - TESTS_BYTES))
-            lines = file.read().splitlines()
-    except OSError:
-        return False
-    return any(_is_pass(line, node, since) for line in lines)
-
-
-def _is_pass(line: bytes, node: str, since: float) -> bool:
-    try:
-        event = decoder.decode(line)
-    except msgspec.MsgspecError:
-        return False
-    if not isinstance(event, Sample) or (event.probe, event.device) != ("nccl", "summary"):
-        return False
-    return event.node == node and event.at > since and event.values.get("ok") is True
 
 
 def _told(before: Before, facts: NodeFacts, now: float) -> Iterator[str]:

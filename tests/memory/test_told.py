@@ -13,7 +13,7 @@ from console.memory import schema, store
 from console.settings import Settings
 from inventory.node import Inventory, Node
 from inventory.scheduler import Allocation
-from probes.event import Sample, Severity, encoder
+from probes.event import Sample, Severity
 from tests.memory.build import T0, Clock, memory
 from tests.memory.test_memory import campaign
 
@@ -44,31 +44,28 @@ def test_doctor_says_what_is_wrong(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("verdict", "file_says", "passed"),
+    ("verdict", "node", "after_s", "passed"),
     [
-        (Severity.OK, False, True),
-        (Severity.CRITICAL, True, False),
-        (None, True, True),
-        (None, False, False),
+        (Severity.OK, "n1", -3600.0, True),
+        (Severity.CRITICAL, "n1", -3600.0, False),
+        (Severity.OK, "n1", 3600.0, False),
+        (Severity.OK, "n2", -3600.0, False),
+        (None, "n1", -3600.0, False),
     ],
-    ids=["passed", "ran but failed", "known to the file only", "never"],
+    ids=["passed", "ran but failed", "before the drain", "another node", "never"],
 )
-def test_a_resume_asks_the_memory_first(
-    tmp_path: Path, verdict: Severity | None, file_says: bool, passed: bool
+def test_a_resume_asks_the_memory(
+    tmp_path: Path, verdict: Severity | None, node: str, after_s: float, passed: bool
 ) -> None:
-    results = tmp_path / "tests.ndjson"
-    if file_says:
-        summary = Sample(node="n1", probe="nccl", device="summary", at=T0, values={"ok": True})
-        results.write_bytes(encoder.encode(summary) + b"\n")
     ours = memory(tmp_path / "memory.sqlite", Clock(T0))
     if verdict is not None:
         ours.add_campaign(campaign(400.0, T0, verdict))
-    nodes = Inventory(nodes=(Node(name="n1"),), source="test")
+    nodes = Inventory(nodes=(Node(name=node),), source="test")
     engine = Engine(nodes, Settings(), schedulers={}, state=tmp_path)
     engine.feed(
-        Allocation(node="n1", at=T0, scheduler="slurm", state="drained", reason="GPU5 is slow",
-                   reason_at=T0 - 3600)
+        Allocation(node=node, at=T0, scheduler="slurm", state="drained", reason="GPU5 is slow",
+                   reason_at=T0 + after_s)
     )  # fmt: skip
-    (said,) = since.retest(engine.fleet.nodes["n1"], results, ours)
+    (said,) = since.retest(engine.fleet.nodes[node], ours)
     assert ("has passed a test since" in said) is passed
     ours.close()
