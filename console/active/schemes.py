@@ -51,11 +51,10 @@ def shift_round(nodes: Sequence[str], index: int) -> list[Pair]:
     """Round `index` (from 0): each node with the one 2**index places on.
 
     Near ones first, which mostly share a leaf, then farther ones. Nodes whose partner is taken are
-    paired among themselves, so that all but one of an odd number run; the start moves with each
-    round, so that it is another one that rests.
+    paired among themselves; of an odd number another one rests in each round.
     """
-    step, n = 2**index, len(nodes)
-    order = [*nodes[index % n :], *nodes[: index % n]] if n % 2 else [*nodes]
+    order = [node for i, node in enumerate(nodes) if i != index or len(nodes) % 2 == 0]
+    step, n = 2**index, len(order)
     free, pairs, left = set(range(n)), list[Pair](), list[int]()
     for i in range(n):
         if i not in free:
