@@ -114,11 +114,23 @@ def _job(
     }
 
 
-def _pod(node: Node, argv: Sequence[str], gpus: Mapping[str, int], group: Group) -> Object:
-    """What all pods with GPUs share: the host's network and memory, its GPUs, the group's env."""
-    env = dict(node.test_env)
+def environment(node: Node, group: Group) -> dict[str, str]:
+    """What an agent would set (few threads, fixed GPU order), the group's own, and the rail."""
+    from probes.node import order
+
+    # /dev/shm is a volume of the pod, whatever this machine has.
+    env = {**order.quiet(), "TMPDIR": "/dev/shm", **node.test_env}
     if group.rail is not None:
         env["CUDA_VISIBLE_DEVICES"] = str(group.rail)
+    return env
+
+
+def _named(env: Mapping[str, str]) -> list[Object]:
+    return [{"name": key, "value": value} for key, value in env.items()]
+
+
+def _pod(node: Node, argv: Sequence[str], gpus: Mapping[str, int], group: Group) -> Object:
+    """What all pods with GPUs share: the host's network and memory, its GPUs, the environment."""
     return {
         "restartPolicy": "Never",
         "hostNetwork": True,
@@ -137,7 +149,7 @@ def _pod(node: Node, argv: Sequence[str], gpus: Mapping[str, int], group: Group)
                 "name": "test",
                 "image": node.test_image,
                 "command": list(argv),
-                "env": [{"name": key, "value": value} for key, value in env.items()],
+                "env": _named(environment(node, group)),
                 "resources": {"limits": {"nvidia.com/gpu": str(_gpus(node, gpus))}},
                 "securityContext": {"capabilities": {"add": ["IPC_LOCK"]}},
                 "volumeMounts": [{"name": "shm", "mountPath": "/dev/shm"}],
@@ -156,7 +168,9 @@ def _mpi_job(
     group: Group,
 ) -> Object:
     first, count = nodes[0], len(nodes)
-    env = [word for key in first.test_env for word in ("-x", key)]
+    settings = environment(first, group)
+    # sshd in the workers gives ranks nothing of its pod's environment.
+    env = [word for key in settings for word in ("-x", key)]
     mpirun = ["mpirun", "--allow-run-as-root", "-np", str(count * each), *env]
     mpirun += [*first.test_command, first.nccl_tests or "all_reduce_perf"]
     mpirun += flags(asked.min_bytes, asked.max_bytes, 1)
@@ -169,7 +183,7 @@ def _mpi_job(
                 "name": "launcher",
                 "image": first.test_image,
                 "command": mpirun,
-                "env": [{"name": key, "value": value} for key, value in first.test_env.items()],
+                "env": _named(settings),
             }
         ],
     }
