@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 READY_S = 30.0
 """How long a node may take until its session is up and its GPU processes were read."""
+JUDGE_S = 2.0
+"""Between two looks at the findings, which take a tenth of it at most."""
 WIDTH = 100
 """Of the report where stdout is no terminal."""
 
@@ -79,6 +81,7 @@ def _folder(request: Request) -> Path:
 
 
 async def _run(request: Request, asked: Asked, how: How, kept: store.Kept | None) -> int:
+    check_page(how)
     # The whole inventory: the cap is a share of the whole pool, not of the nodes named here.
     async with engine_for(request, one_pass=True) as engine:
         engine.check_may_write("test")
@@ -104,8 +107,30 @@ async def _sessions(engine: Engine, asked: Asked) -> AsyncIterator[None]:
         watching = tasks.create_task(engine.run(set(asked.nodes)))
         claim = safety.Claim(force=asked.force)
         await settled(engine, asked.nodes, claim, READY_S)
+        judging = tasks.create_task(_judged(engine))
         yield
+        judging.cancel()
         watching.cancel()
+
+
+async def _judged(engine: Engine) -> None:
+    """Findings of now: verdicts tell what else is known of a node."""
+    while True:
+        engine.fleet.tick(budget_s=JUDGE_S / 10)
+        await asyncio.sleep(JUDGE_S)
+
+
+def check_page(how: How) -> None:
+    """Before anything runs: after an hour of tests is too late. Raises UsageError."""
+    if how.html is None or how.dry_run or how.manifest:
+        return
+    new = not how.html.exists()
+    try:
+        how.html.open("a").close()
+    except OSError as error:
+        raise UsageError(f"{how.html}: {error.strerror}", where="--html") from None
+    if new:
+        how.html.unlink(missing_ok=True)
 
 
 def _confirm(plan: CampaignPlan, how: How) -> None:

@@ -27,10 +27,7 @@ def kind(run: Run) -> Kind:
 def commonest(runs: Iterable[Run]) -> dict[str, int | None]:
     """Engine -> the ranks most of its runs have; of as many, the larger number."""
     counts = Counter(map(kind, runs))
-    found: dict[str, int | None] = {}
-    for engine, ranks in sorted(counts, key=lambda k: (counts[k], k[1] or 0)):
-        found[engine] = ranks
-    return found
+    return dict(sorted(counts, key=lambda k: (counts[k], k[1] or 0)))
 
 
 def kinds(runs: Iterable[Run]) -> frozenset[Kind]:

@@ -198,7 +198,7 @@ class _Judge:
             evidence=tuple(lines),
             cause="the path between them: a cable or switch port on it, routing, an ECMP bucket"
             if both
-            else "one of the two nodes, or their path",
+            else pair_words.ONE_OF,
             next_step="look at the switch ports between them; drain neither"
             if both
             else "let the test run on: each needs another, known-good partner",

@@ -18,6 +18,11 @@ SOFTWARE = re.compile(
     re.IGNORECASE,
 )
 """Errors that say something of what is installed, and nothing of the hardware."""
+NO_RUN = "its NIC, cable, subnet manager entry, firewall or a hanging driver"
+SLOW_NICS = "its NICs, their cables or PCIe slots: the node is slow with everybody"
+ONE_OF = "one of the two nodes, or their path"
+GENERAL = (NO_RUN, SLOW_NICS, ONE_OF)
+"""Causes that fit any node; what is known of this one says more."""
 
 
 def gb_s(value: float) -> str:
@@ -87,8 +92,8 @@ def cause_of_node(view: View, node: str, edges: Sequence[Edge], alone: str) -> s
     if told:
         return told
     if failed_only(edges):
-        return "its NIC, cable, subnet manager entry, firewall or a hanging driver"
-    return "its NICs, their cables or PCIe slots: the node is slow with everybody"
+        return NO_RUN
+    return SLOW_NICS
 
 
 def next_of_node(node: str, edges: Sequence[Edge], alone: str) -> str:

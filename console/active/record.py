@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from console.active import store
+from console.active import known, store
 from console.active.ask import CampaignPlan
 from console.active.results import Campaign, Confidence, Group, Progress, Run, Verdict
 from console.engine import Engine
@@ -127,7 +127,9 @@ class Record:
         places = [i for i, run in enumerate(self.runs) if run.state not in RUNS_STILL]
         for place, run in zip(places, self.told([self.runs[i] for i in places]), strict=True):
             self.runs[place] = run
-        verdicts = tuple(self.judge(self.ended))
+        verdicts = known.told(
+            self.campaign.level, self.judge(self.ended), self._engine.fleet.findings
+        )
         self.campaign = msgspec.structs.replace(
             self.campaign,
             verdicts=verdicts,

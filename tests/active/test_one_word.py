@@ -19,7 +19,7 @@ from probes.rules import Rules
 from tests.judging.build import RULES, SLOTS, Built, findings, with_limit
 
 ALONE = Run(group=Group(nodes=("gpu001",)), round=1, state=Progress.RUNNING)
-HEALTHY = {
+HEALTHY: dict[str, Any] = {
     "gemm_bf16_tflops": 731.0, "gemm_fp8_tflops": 1310.0, "hbm_copy_gb_s": 2790.0,
     "h2d_gb_s": 55.1, "d2h_gb_s": 54.2,
 }  # fmt: skip
@@ -102,7 +102,7 @@ def test_peer_copies(slow: dict[int, float], bad: set[int]) -> None:
 def test_whole_nodes(busbw: float, ring: float, ranks: int) -> None:
     """A slow ring has no finding of its own, hence none is made here."""
     node = Built("gpu001")
-    values = {"busbw_largest_gb_s": busbw, "busbw_max_gb_s": busbw, "ranks": ranks}
+    values: dict[str, Any] = {"busbw_largest_gb_s": busbw, "busbw_max_gb_s": busbw, "ranks": ranks}
     rings = {**values, "busbw_largest_gb_s": ring, "busbw_max_gb_s": ring}
     node.put("nccl", "summary", id="t", ok=True, engine="torch-nccl", nnodes=1, **values)
     node.put("nccl", "ring", id="t", ok=True, **rings)
