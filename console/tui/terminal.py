@@ -73,6 +73,15 @@ class Terminal(LinuxDriver):
         self._running_loop = asyncio.get_running_loop()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 
+    def _sigcont_application(self, *signal_and_frame: object) -> None:
+        """Take the terminal back after SIGTSTP only.
+
+        A hang-up sends SIGCONT too: Textual would start its reader a second time, also when the
+        app has ended, and nobody would stop that thread again.
+        """
+        if self._must_signal_resume:
+            super()._sigcont_application(*signal_and_frame)  # type: ignore[no-untyped-call]
+
     def _get_terminal_size(self) -> tuple[int, int]:
         """What the terminal says; exported COLUMNS and LINES are from before it was resized."""
         try:

@@ -21,6 +21,10 @@ class Beating(synthetic.LocalEngine):
 
     report = -1
 
+    def ssh_command(self, name: str) -> list[str]:
+        """A program that has the terminal as long as there is one."""
+        return ["cat"]
+
     async def run(self, names: Collection[str] | None = None) -> None:
         """Feed until cancelled."""
         beat = 0

@@ -117,6 +117,35 @@ def test_a_vanished_terminal_ends_the_console_without_sighup(child: Child) -> No
     assert child.process.wait() == 0
 
 
+def threads(pid: int) -> int:
+    """How many there are."""
+    return len(list(Path(f"/proc/{pid}/task").iterdir()))
+
+
+def test_a_continue_signal_starts_nothing_anew(child: Child) -> None:
+    """The kernel sends SIGCONT with each hang-up; one reader of the keyboard is enough."""
+    before = threads(child.process.pid)
+    child.process.send_signal(signal.SIGCONT)
+    assert child.until("beat")
+    assert child.until("beat")
+    assert threads(child.process.pid) == before
+    os.write(child.master, b"q")
+    assert child.until("left") == "left 0"
+    assert child.process.wait() == 0
+
+
+@pytest.mark.parametrize("number", [0, signal.SIGHUP, signal.SIGTERM, signal.SIGCONT])
+def test_a_terminal_that_vanishes_under_another_program_ends_it(child: Child, number: int) -> None:
+    """The console takes the terminal back when that program ends: no thread may stay behind."""
+    os.write(child.master, b"s")
+    while b"\x1b[?1049l" not in child.seen:
+        assert child.until("beat")
+    child.process.send_signal(number)
+    child.hang_up()
+    assert child.until("left") == "left 129"
+    assert child.process.wait() == 0
+
+
 @pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGTERM])
 def test_a_signal_ends_it_in_good_order(child: Child, number: signal.Signals) -> None:
     """The terminal is given back: alternate screen left, cursor shown."""
