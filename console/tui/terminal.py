@@ -80,7 +80,7 @@ class Terminal(LinuxDriver):
         app has ended, and nobody would stop that thread again.
         """
         if self._must_signal_resume:
-            super()._sigcont_application(*signal_and_frame)  # type: ignore[no-untyped-call]
+            super()._sigcont_application(*signal_and_frame)
 
     def _get_terminal_size(self) -> tuple[int, int]:
         """What the terminal says; exported COLUMNS and LINES are from before it was resized."""
