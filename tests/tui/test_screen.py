@@ -222,6 +222,29 @@ async def test_drain_through_the_confirmation(console: Opener) -> None:
         assert "draining" in row
 
 
+async def test_a_plan_that_breaks_says_so_and_can_be_left(
+    console: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An error of ours is on the screen: `y` does not wait for a plan that never comes."""
+    held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
+    async with console(scheduler=held) as c:
+
+        async def broken(*_: object, **__: object) -> None:
+            raise RuntimeError("out of order")
+
+        monkeypatch.setattr(c.engine, "plan", broken)
+        await c.press("D")
+        confirm = c.app.screen
+        assert isinstance(confirm, Confirm)
+        await c.until(lambda: confirm.phase == "ready")
+        await c.pilot.pause()
+        assert "out of order" in c.text
+        assert confirm.blocked() == "there is nothing to do"
+        await c.press("y", "escape")
+        assert held.writes == []
+        assert isinstance(c.app.screen, FleetScreen)
+
+
 async def test_escape_drains_nothing(console: Opener) -> None:
     """Neither does typing y into the reason."""
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])

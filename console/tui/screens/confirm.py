@@ -16,6 +16,7 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static
+from textual.worker import Worker
 
 from console.tui.plan_view import outcome_lines, plan_lines, proposed_reason, title
 from console.tui.text import Cell, Line, plain
@@ -55,6 +56,10 @@ class Confirm(ModalScreen[bool]):
         self.phase = "planning"
         """planning, ready, running, over."""
         self._settle: Timer | None = None
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        """A worker of this screen that failed is told as one of the app: it does not bubble up."""
+        self.console_app.on_worker_state_changed(event)
 
     @property
     def console_app(self) -> ConsoleApp:
@@ -126,6 +131,13 @@ class Confirm(ModalScreen[bool]):
             self.trouble = ""
         except ConsoleError as error:
             self.plan, self.trouble = None, str(error)
+        except Exception as error:
+            self.plan, self.trouble = None, f"no plan because of an internal error: {error!r}"
+            self._planned()
+            raise
+        self._planned()
+
+    def _planned(self) -> None:
         self.phase = "ready"
         wanted = self.plan is not None and self.plan.confirm_count is not None
         self.query_one("#count_row").display = wanted
