@@ -138,6 +138,7 @@ class Polls:
     def __init__(self) -> None:
         """Nothing told."""
         self.comms: dict[str, History] = {}
+        """In the order in which they were last told of."""
         self._addresses: dict[str, set[str]] = {}
         """Address -> nodes that call it their own; a bridge's is that of many."""
         self._told: dict[str, frozenset[str]] = {}
@@ -175,11 +176,11 @@ class Polls:
         view = read(sample, row, named)
         if view is None:
             return
-        if view.comm not in self.comms and len(self.comms) >= COMMS_MOST:
-            self.forget(sample.at)
-            if len(self.comms) >= COMMS_MOST:
-                return
-        self.comms.setdefault(view.comm, History()).add(view)
+        history = self.comms.pop(view.comm, None) or History()
+        history.add(view)
+        self.comms[view.comm] = history
+        if len(self.comms) > COMMS_MOST:  # a job that names new ones each time pushes out its own
+            del self.comms[next(iter(self.comms))]
 
     def forget(self, now: float) -> None:
         """Drop communicators that nobody has told of for long."""
@@ -216,7 +217,7 @@ def read(sample: Sample, row: Row, named: Iterable[Row]) -> View | None:
     ranks = filter(None, (_rank(sample.node, one) for one in named))
     return View(
         at=sample.at, asker=sample.node, comm=str(row["comm"]), job=str(row.get("job", "")),
-        size=size, seen=min(seen, size), missing=_count(row, "missing"),
+        size=size, seen=min(seen, size), missing=min(_count(row, "missing"), size),
         basis=str(row.get("basis", "")), low=whole(row.get("low")), mid=whole(row.get("mid")),
         high=whole(row.get("high")), behind=min(_count(row, "behind"), size),
         took_s=max(0.0, number(row.get("took_s")) or 0.0), cut=row.get("cut") is True,

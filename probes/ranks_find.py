@@ -18,6 +18,7 @@ from probes.ranks_scene import (
     History,
     Member,
     Scene,
+    is_over,
     is_stuck,
     member_of,
     no_history,
@@ -26,8 +27,9 @@ from probes.ranks_scene import (
     state_of,
     step_of,
     traffic_gb_s,
+    works,
 )  # fmt: skip
-from probes.ranks_words import WORDS_MOST, cause, counts, names, one_in, span, why
+from probes.ranks_words import WORDS_MOST, cause, counts, filled, names, one_in, span, why
 from probes.rule import Look
 from probes.rules import Rules
 
@@ -78,6 +80,11 @@ def _hang(scene: Scene, facts: Mapping[str, NodeFacts], polls: Polls) -> Iterato
     counted = verdict.motion is Motion.STILL and verdict.view.mid is not None
     if not (waits or counted) or traffic_gb_s(scene) >= limit("ranks.quiet_gb_s").value:
         return
+    if is_over(scene, facts.get(verdict.view.asker)):
+        return
+    gone = verdict.view.missing > FEW * verdict.view.size
+    if gone and share is not None and not waits:
+        return  # most ranks have left and nobody waits for them: it ends
     few = verdict.view.behind <= max(1.0, FEW * verdict.view.seen)
     by_node = _by_node(verdict.suspects if few else (), facts, polls, verdict.view.asker)
     if not by_node:
@@ -85,6 +92,12 @@ def _hang(scene: Scene, facts: Mapping[str, NodeFacts], polls: Polls) -> Iterato
     blamed = [name for name, ranks in by_node.items() if ranks]
     for name, ranks in by_node.items():
         yield _hang_at(scene, facts[name], ranks, blamed, (spinning, total), polls)
+
+
+_NOBODY_NEXT = (
+    "look for a failing link or GPU on any of its nodes: NCCL_DEBUG lines, InfiniBand and NVLink "
+    "findings; py-spy dump --nonblocking on two ranks"
+)
 
 
 def _hang_at(
@@ -98,16 +111,17 @@ def _hang_at(
     )
     stands = f"{scene.name} stands for {span(verdict.still_s)}"
     shown = member_of(scene, facts, ranks[0]) if len(ranks) == 1 else None
+    at_work = next((does for rank in ranks if (does := works(scene, facts, rank))), "")
     evidence = [counts(verdict), *stuck, *_waiting(spinning), *_not_these(scene, blamed)]
+    evidence += [f"its process {at_work}"] if at_work else []
     evidence += [] if verdict.view.seen >= verdict.view.size else [f"{verdict.seen}"]
     return HANG.finding(
         Look(facts, Peers(role=facts.node.role), scene.rules, scene.now),
         f"{stands}: {why(verdict, ranks, facts, polls)}", tuple(evidence),
         device=shown.device if shown else "", label=shown.label if shown else "",
         severity=None if sure else Severity.WARN, value=round(verdict.still_s), limit=limit,
-        cause=cause(verdict, ranks),
-        next_step="" if ranks else "look for a failing link or GPU on any of its nodes: NCCL_DEBUG "
-        "lines, InfiniBand and NVLink findings; py-spy dump --nonblocking on two ranks",
+        cause=cause(verdict, ranks, at_work),
+        next_step=filled(HANG.next_step, ranks, facts) if ranks else _NOBODY_NEXT,
     )  # fmt: skip
 
 
@@ -141,6 +155,7 @@ def _late(scene: Scene, facts: Mapping[str, NodeFacts], polls: Polls) -> Iterato
             f"{first.looks} looks", tuple(evidence),
             device=member.device if member else "", label=member.label if member else "",
             severity=None if waits else Severity.INFO, value=first.lag,
+            next_step=filled(LATE_RANK.next_step, here, facts[name]),
         )  # fmt: skip
 
 

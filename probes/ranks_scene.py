@@ -18,8 +18,10 @@ from probes.steps import step_estimate
 
 FROZEN_S = 60.0
 """A suspect whose main thread has not run for so long does not compute."""
-STUCK_STATES = "DTtZX"
-"""Uninterruptible, stopped, traced, dead."""
+STUCK_STATES = "TtZX"
+"""Stopped, traced, dead."""
+WAITS_STATE = "D"
+"""Uninterruptible: stuck if it stays there, at work if it comes and goes."""
 WORD_BYTES = 4
 """port_xmit_data counts 4-byte words (IBTA PortCounters)."""
 
@@ -105,13 +107,28 @@ def state_of(scene: Scene, facts: NodeFacts, rank: Rank) -> str:
 
 
 def is_stuck(scene: Scene, facts: NodeFacts, rank: Rank) -> bool:
-    """Its process is gone, stopped, or has not run for long."""
+    """Its process is stopped, or has not run for long."""
     member = member_of(scene, facts, rank)
     if member is None:
         return False
     row = member.row
     frozen = (number(row.get("still_s")) or 0.0) >= FROZEN_S
     return frozen or str(row.get("state", "R"))[:1] in STUCK_STATES
+
+
+def works(scene: Scene, facts: NodeFacts, rank: Rank) -> str:
+    """What its process does meanwhile, if its main thread runs or waits for I/O that goes on."""
+    member = member_of(scene, facts, rank)
+    state = str(member.row.get("state", ""))[:1] if member is not None else ""
+    if member is None or number(member.row.get("still_s")):
+        return ""
+    return {"R": "runs on the CPU", WAITS_STATE: "reads or writes, and goes on"}.get(state, "")
+
+
+def is_over(scene: Scene, asker: NodeFacts | None) -> bool:
+    """No process of the job is left on a GPU, where processes are listed at all."""
+    listed = asker is not None and asker.get("processes") is not None
+    return listed and not scene.members
 
 
 def traffic_gb_s(scene: Scene) -> float:

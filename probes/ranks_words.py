@@ -73,7 +73,8 @@ def why(verdict: Verdict, ranks: Sequence[Rank], facts: NodeFacts, polls: Polls)
     return f"{named} {_is(ranks)} {lag} behind; the others wait for it"
 
 
-def cause(verdict: Verdict, ranks: Sequence[Rank]) -> str:
+def cause(verdict: Verdict, ranks: Sequence[Rank], at_work: str = "") -> str:
+    """`at_work`: what the process of the first rank does meanwhile; "" if it only waits."""
     if not ranks:
         return (
             "a collective does not finish on any rank: a link, switch or GPU that fails without a "
@@ -81,4 +82,16 @@ def cause(verdict: Verdict, ranks: Sequence[Rank]) -> str:
         )
     if ranks[0].lost == "dead":
         return "the process ended or its node is gone; NCCL's collectives wait for it for ever"
+    if at_work and not any(rank.lost or rank.error for rank in ranks):
+        return (
+            f"its process {at_work}: a checkpoint, data loading or compiling, after which the job "
+            "goes on by itself; or it has left the program's path and the others wait for ever"
+        )
     return ""
+
+
+def filled(step: str, ranks: Sequence[Rank], facts: NodeFacts) -> str:
+    """A next step with the process and node that it is about, ready to be copied."""
+    step = step.replace("NODE", facts.node.name)
+    pids = [str(rank.pid) for rank in ranks if rank.pid is not None]
+    return step.replace("--pid PID", f"--pid {pids[0]}") if len(pids) == 1 else step

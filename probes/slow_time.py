@@ -4,7 +4,7 @@ A load changes within seconds, so one look proves little. What three passes in a
 pass within a minute calls clean appears; what three passes in a row call clean is over. Clean means
 within half the limits: a reading between is neither, so that noise does not begin it anew.
 Hardware evidence needs no waiting. A drain is proposed where hardware evidence lasts, or where two
-of three comparisons called it very slow twice, ten minutes apart.
+of three comparisons called it very slow in three passes in a row, twice, ten minutes apart.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TypeAlias
 
 from msgspec import Struct, structs
 
+from probes import slow_words
 from probes.event import Action, Finding, Severity
 from probes.rules import Rules
 from probes.slow_rules import GPU, JOB_WAITS, NODE, SUSPECT
@@ -64,14 +65,16 @@ def one_look(slow: Slow) -> Finding:
 class _Streak:
     """One rule of one node or device."""
 
-    __slots__ = ("clean", "crit_at", "held", "passes", "row", "seen_at", "since", "slow", "steady",
-                 "twice")  # fmt: skip
+    __slots__ = ("clean", "crit_at", "grave", "held", "passes", "row", "seen_at", "since", "slow",
+                 "steady", "twice")  # fmt: skip
 
     def __init__(self, now: float) -> None:
         self.since = self.seen_at = now
         self.passes = self.clean = self.row = 0
         self.held = self.twice = self.steady = False
         self.crit_at: float | None = None
+        self.grave: list[float] = []
+        """Times of the latest passes in a row that called it very slow."""
         self.slow: Slow | None = None
 
 
@@ -125,15 +128,24 @@ class Streaks:
         streak.row = 0 if near else streak.row + 1
         streak.steady = streak.steady or streak.row >= self._passes
         if near and streak.slow is not None:
+            streak.grave = []
             self._enter(streak, now)
             return
         streak.passes += 1
         streak.slow = slow
         streak.held = streak.held or _hard(slow)
         self._enter(streak, now)
-        if slow.votes is not None and slow.votes.proven and slow.votes.level is Level.CRIT:
-            streak.twice |= streak.crit_at is not None and now - streak.crit_at >= self._apart_s
-            streak.crit_at = now if streak.crit_at is None else streak.crit_at
+        self._weigh(streak, slow.votes, now)
+
+    def _weigh(self, streak: _Streak, votes: Votes | None, now: float) -> None:
+        """Very slow twice: a single look of a noisy reading does not count."""
+        very = votes is not None and votes.proven and votes.level is Level.CRIT
+        streak.grave = [*streak.grave, now][-self._passes :] if very else []
+        if len(streak.grave) < self._passes:
+            return
+        if streak.crit_at is None:
+            streak.crit_at = streak.grave[0]
+        streak.twice |= now - streak.crit_at >= self._apart_s
 
     def _enter(self, streak: _Streak, now: float) -> None:
         streak.held = streak.held or (streak.steady and now - streak.since >= self._enter_s)
@@ -160,9 +172,12 @@ class Streaks:
         slow = streak.slow
         assert slow is not None
         lasted = f"seen in {streak.passes} passes over {streak.seen_at - streak.since:.0f} s"
-        if now - streak.seen_at > 0 and not streak.clean:
-            lasted += f"; not under load for {now - streak.seen_at:.0f} s, so not seen again"
+        idle_s = now - streak.seen_at if not streak.clean else 0.0
+        if idle_s > 0:
+            lasted += f"; not under load for {idle_s:.0f} s, so not seen again"
         finding = structs.replace(slow.told(lasted), since=streak.since)
+        if idle_s > 0:
+            finding = structs.replace(finding, say=slow_words.past(finding.say))
         if slow.votes is None or not slow.votes.proven:
             return finding
         if streak.twice:

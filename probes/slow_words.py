@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 from probes import slow_metrics
@@ -160,6 +161,15 @@ def _state_line(one: Gpu) -> str:
         f"{one.label}: {_plain(one.util_percent, '%')} utilisation, {_plain(one.power_w, 'W')} of "
         f"{_plain(one.limit_w, 'W')}, {_plain(one.temp_c, '°C')}, reasons {reasons}"
     )
+
+
+_NOW = {"runs at": "ran at", "run at": "ran at", "is at": "was at", "have their": "had their"}
+_VERB = re.compile("|".join(_NOW))
+
+
+def past(say: str) -> str:
+    """The same of a GPU or node that is no longer under load: nothing is known of it now."""
+    return _VERB.sub(lambda verb: _NOW[verb.group()], say, count=1) + "; not under load now"
 
 
 def _chain(*links: str) -> str:

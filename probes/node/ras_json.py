@@ -119,11 +119,11 @@ def _decoded(text: "str") -> "dict[str, Any]":
 
 
 def _launched(counts: "dict[str, Any]") -> "tuple[Optional[int], str]":
-    """Collectives of all kinds, and the same by kind as text."""
+    """Collectives of all kinds, and the same by kind as text; None where one cannot be read."""
     ops = [(str(op)[:WORD_CHARS], whole(n)) for op, n in list(counts.items())[:OPS_MOST]]
     known = [n for _, n in ops if n is not None]
     text = ", ".join("%s %d" % (word(op), n) for op, n in ops if n)
-    return (sum(known) if known else None), text
+    return (sum(known) if known and len(known) == len(ops) else None), text
 
 
 _ENDING = ("finalize_called", "destroy_flag", "abort_flag")

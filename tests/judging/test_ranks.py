@@ -14,7 +14,7 @@ from probes.event import Action, Finding, Row, Sample, Severity
 from probes.jobs_seen import Jobs
 from probes.node.ras_read import Reader
 from probes.node.ras_rows import rows
-from probes.ranks import Polls
+from probes.ranks import COMMS_MOST, VIEWS, Polls
 from probes.ranks_motion import Limits, Motion, Verdict, verdicts
 from tests.judging.build import NOW, RULES, SLOTS, Built
 from tests.ras_port import comm, missing, rank, status
@@ -119,6 +119,8 @@ def test_a_late_rank_is_named_with_node_gpu_and_process() -> None:
     assert "not these nodes, they wait: gpu001, gpu002, gpu004" in evidence
     assert "1 of 32 ranks are below 482 collectives, the lowest at 481, 5 collectives/s" in evidence
     assert found.action is Action.WATCH
+    assert "py-spy dump --nonblocking --pid 4001 twice" in found.next_step
+    assert "gpuconsole test gpu003" in found.next_step
 
 
 def test_where_the_gpus_do_not_wait_it_is_information() -> None:
@@ -223,7 +225,10 @@ def test_ten_minutes_are_critical_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("process", "words"),
     [
-        ({"state": "D", "wchan": "nfs_wait_bit_killable"}, "state D, in nfs_wait_bit_killable"),
+        (
+            {"state": "D", "wchan": "nfs_wait_bit_killable", "still_s": 131.0},
+            "state D, in nfs_wait_bit_killable, has not run for 131 s",
+        ),
         ({"state": "S", "still_s": 131.0}, "has not run for 131 s"),
         ({"state": "T"}, "state T"),
     ],
@@ -237,6 +242,72 @@ def test_a_suspect_that_does_not_run_is_critical_after_two_minutes(
     (found,) = job.findings()
     assert (found.node, found.severity) == ("gpu003", Severity.CRITICAL)
     assert any(words in line for line in found.evidence)
+
+
+@pytest.mark.parametrize(
+    ("state", "does"), [("D", "reads or writes, and goes on"), ("R", "runs on the CPU")]
+)
+def test_a_checkpoint_of_five_minutes_is_no_hang_for_sure(state: str, does: str) -> None:
+    """Rank 0 writes, the others wait for it in a barrier: told, and never critical."""
+    job = Job()
+    job.gpus(**SPIN)
+    job.processes(0, state=state)
+    stand(job, 25, ranks=(0,))
+    (found,) = job.findings()
+    assert (found.node, found.severity) == ("gpu001", Severity.WARN)
+    assert f"its process {does}" in found.evidence
+    assert "checkpoint" in found.cause
+
+
+@pytest.mark.parametrize("asker", [0, 1])
+def test_a_job_that_is_over_stands_not(asker: int) -> None:
+    """Its last answer is still fresh, its processes are gone."""
+    job = Job()
+    for _ in range(60):
+        job.counts([9000 - (index == 17) for index in range(32)], asker=asker)
+    assert len(job.findings()) == 1
+    for built in job.built:
+        built.put("processes", "", rows=[])
+    assert job.findings() == []
+
+
+def test_most_ranks_left_and_nobody_waits_for_them() -> None:
+    """Rank 0 uploads its results; the others have ended."""
+    job = Job()
+    job.gpus(util_percent=0, power_w=70.0)
+    lost = [missing(index, dead=True, host=host(index // 8)) for index in range(1, 32)]
+    for _ in range(12):
+        job.poll(status(comm(job.ranks([9000]), lost)))
+    assert job.findings() == []
+    job.gpus(**SPIN)
+    assert len(job.findings()) > 0, "here they wait"
+
+
+def test_counts_that_cannot_be_read_are_no_counts() -> None:
+    job = Job()
+    job.gpus(**SPIN)
+    for lie in (-5, 1.5, "many", 10**40, None):
+        ranks = job.ranks([9000] * 32)
+        for one in ranks:
+            one["collective_counts"]["AllReduce"] = lie
+        for _ in range(12):
+            job.poll(status(comm(ranks)))
+        assert job.findings() == []
+
+
+def test_a_job_that_names_new_communicators_each_time_pushes_out_its_own_only() -> None:
+    job, polls = Job(), Polls()
+    for look in range(120):
+        job.at += EVERY_S
+        for node, names in ((0, ["same"]), (1, [f"{look}-{at}" for at in range(48)])):
+            told: list[Row] = [
+                {"kind": "comm", "comm": one, "size": 8, "seen": 8, "mid": look, "low": look,
+                 "high": look, "job": str(node)} for one in names
+            ]  # fmt: skip
+            polls.add(Sample(node=name(node), probe="ras", at=job.at, rows=told))
+    assert len(polls.comms) <= COMMS_MOST
+    assert polls.comms["same"].last.mid == 119
+    assert len(polls.comms["same"].views) == VIEWS
 
 
 def test_a_dead_rank_is_named() -> None:

@@ -138,6 +138,16 @@ def test_without_hardware_evidence_a_drain_needs_two_looks_ten_minutes_apart() -
     assert "drain after the job" in late.next_step
 
 
+def test_single_looks_at_a_noisy_reading_propose_no_drain() -> None:
+    """8 % slow, and now and then a reading that alone would be very slow."""
+    watch = Watch()
+    found: list[Finding] = []
+    for look in range(int(3 * APART_S / STEP_S)):
+        watch.clock(1560 if look % 3 == 0 else 1620)
+        found = watch.look()
+    assert [(f.severity, f.action) for f in found] == [(Severity.WARN, Action.WATCH)]
+
+
 def test_one_comparison_alone_never_drains() -> None:
     watch = Watch()
     watch.clock(1300, POWER_CAP_BIT, 690.0)
@@ -176,6 +186,8 @@ def test_the_end_of_the_load_is_no_recovery() -> None:
         watch.set(slot, util_percent=0, sm_clock_mhz=345, reasons=1, power_w=70.0)
     (finding,) = watch.look(10)
     assert "not under load for 50 s, so not seen again" in " ".join(finding.evidence)
+    assert finding.say.startswith("GPU5 ran at 1.20 of 1.98 GHz")
+    assert finding.say.endswith("not under load now")
     assert watch.look(int(KEEP_S / STEP_S)) == []
 
 

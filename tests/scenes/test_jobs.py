@@ -9,7 +9,7 @@ import pytest
 
 from probes.event import Severity
 from tests.ras_port import HOSTS, RasPort, comm, missing, on_node, rank, status
-from tests.scenes.gpu_kinds import process
+from tests.scenes.gpu_kinds import ahead, process
 from tests.scenes.rig import Scene
 
 WAITING = {"util": 100, "power_w": 150, "mem_util": 2}
@@ -65,7 +65,9 @@ def test_a_job_that_stands(scene: Scene, port: RasPort) -> None:
     process(scene, 4005, "python3", "train.py", state="D", SLURM_JOB_ID="48211",
             NCCL_RAS_ADDR=f"localhost:{port.port}")  # fmt: skip
     scene.write("proc/4005/wchan", "rpc_wait_bit_killable")
-    looks(scene, port, 12, pace=0, late=5)
+    looks(scene, port, 6, pace=0, late=5)
+    ahead(scene, 100)  # it has not run meanwhile
+    looks(scene, port, 6, pace=0, late=5)
     found = scene.rule("job.hang")
     assert (found.severity, found.label) == (Severity.CRITICAL, "GPU5")
     assert "rank 5 (gpu001 GPU5, pid 4005) is 1 behind" in found.say
