@@ -113,7 +113,7 @@ def _quote(word: str) -> str:
 
 
 def payload(config: AgentConfig) -> bytes:
-    """Everything the first stage reads from stdin. About 90 KB; only the config is not cached."""
+    """Everything the first stage reads from stdin. About 220 KB; only the config is not cached."""
     settings = msgspec.to_builtins(config)
     extra = settings.pop("extra")
     modules = _modules(tuple(sorted(extra.items())))
