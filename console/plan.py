@@ -122,6 +122,7 @@ def _commands(
 
 
 def by_scheduler(names: Sequence[str], fleet: Fleet) -> dict[str, list[str]]:
+    """Scheduler, "" where there is none -> its nodes of these, in their order."""
     groups: dict[str, list[str]] = {}
     for name in names:
         groups.setdefault(fleet.nodes[name].node.scheduler or "", []).append(name)

@@ -62,6 +62,7 @@ def pci(
 
 
 def aer(root: Path, base: str) -> None:
+    """The counters of PCIe's advanced error reporting below `base`, all zero."""
     for name, (total, kinds) in AER.items():
         lines = [*(f"{kind} 0" for kind in kinds.split()), f"{total} 0"]
         many(root, base, {name: "\n".join(lines)})

@@ -52,6 +52,7 @@ def whole(value: "object") -> "Optional[int]":
 
 
 def number_of(text: "Optional[str]") -> "Optional[int]":
+    """A number of at most 19 digits; None for anything else."""
     return int(text) if text and len(text) < 20 and text.isdigit() else None
 
 
@@ -62,13 +63,16 @@ def name_of(digits: "str") -> "str":
 
 
 def host_of(value: "object") -> "str":
+    """An address as the port prints it; "" for what is none."""
     text = str(value)[:HOST_CHARS]
     return text if re.match(r"[0-9a-fA-F.:]+$", text) else ""
 
 
 def word(text: "str") -> "str":
+    """The text without what is no part of a name or version."""
     return re.sub(r"[^0-9A-Za-z.+_-]", "", text)
 
 
 def is_number(value: "object") -> "bool":
+    """Whether it is a number from 0 to below 1e9; True and False are none."""
     return isinstance(value, (int, float)) and not isinstance(value, bool) and 0 <= value < 1e9
