@@ -109,12 +109,33 @@ def _all(
     verdict: Severity,
     clues: tuple[str, ...],
 ) -> Verdict:
+    if len(view.nodes) == 2:
+        return _both(view, say, expected, provenance, verdict, clues)
     return Verdict(
         kind="fabric", name="all pairs", nodes=tuple(view.nodes), verdict=verdict,
         confidence=Confidence.LIKELY, say=say, evidence=clues,
         cause="; ".join(clues) or "the fabric, settings all nodes share, or the expectation",
         next_step="look at NCCL's network (NCCL_DEBUG), GPUDirect and the fabric's load; no "
         "node stands out",
+        expected=expected, provenance=provenance,
+    )  # fmt: skip
+
+
+def _both(
+    view: View,
+    say: str,
+    expected: float | None,
+    provenance: str,
+    verdict: Severity,
+    clues: tuple[str, ...],
+) -> Verdict:
+    """The only pair there is: nothing tells the nodes and the fabric apart."""
+    pair = "-".join(view.nodes)
+    return Verdict(
+        kind="path", name=pair, nodes=tuple(view.nodes), verdict=verdict,
+        confidence=Confidence.SUSPECTED, say=say.replace("all pairs are", f"{pair} is"),
+        evidence=clues, cause="; ".join(clues) or pair_words.ONE_OF,
+        next_step="two nodes alone cannot tell which: test them with a third one",
         expected=expected, provenance=provenance,
     )  # fmt: skip
 

@@ -10,9 +10,12 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from console.active import known
+from console.active.expect import Expected, NodeSpec
+from console.active.localise import localiser
 from console.active.pair_words import GENERAL, SLOW_NICS
-from console.active.results import Confidence, Level, Verdict
+from console.active.results import Confidence, Level, Row, Verdict
 from probes.event import Finding, Severity
+from tests.active.campaigns import run
 
 PAIRS = Verdict(
     kind="node", name="n1", nodes=("n1",), verdict=Severity.CRITICAL,
@@ -104,3 +107,19 @@ def test_who_is_named_and_how_surely_stays(found: list[Finding], level: Level) -
     assert len(told.evidence) <= len(PAIRS.evidence) + known.SHOWN + 1
     assert all(len(line) < 300 and line.isprintable() for line in told.evidence)
     assert told.cause in GENERAL or len(told.cause) <= 2 * known.CHARS + 2
+
+
+def test_two_slow_nodes_alone_are_one_pair_and_what_is_known_of_them_tells_more() -> None:
+    nodes = ("n1", "n2")
+    expected = Expected(nodes={n: NodeSpec(nic_gb_s=400.0) for n in nodes})
+    found = localiser(Level.PAIRS, nodes, seed=1, expected=expected, labels={})
+    slow = run(nodes, 192.0, rows=(Row(size_bytes=1 << 30),))
+    (verdict,) = [v for v in found.verdicts([slow]) if v.verdict is not Severity.UNKNOWN]
+    assert (verdict.kind, verdict.name, verdict.confidence) == (
+        "path", "n1-n2", Confidence.SUSPECTED,
+    )  # fmt: skip
+    assert "all" not in verdict.say
+    assert not verdict.drains
+    assert "third" in verdict.next_step
+    (told,) = known.told(Level.PAIRS, [verdict], {"n1": [FLAP]})
+    assert told.cause == "n1 mlx5_3/1: went down 6 times"
