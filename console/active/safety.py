@@ -107,9 +107,17 @@ def unread(facts: NodeFacts) -> str:
     if facts.get("inventory") is None:
         return f"its GPUs are {NOT_YET}"
     on_bus = facts.value("inventory", "", "pci_gpu_count")
-    if on_bus and not any(device for device, _ in facts.devices("inventory")):
-        return f"the driver tells of none of its {on_bus} GPUs"
-    return ""
+    if not on_bus or any(device for device, _ in facts.devices("inventory")):
+        return ""
+    if facts.value("inventory", "", "nvml_library") is True and not _failed(facts):
+        return f"the driver is slow to tell of its {on_bus} GPUs, {NOT_YET}"
+    return f"the driver tells of none of its {on_bus} GPUs"
+
+
+def _failed(facts: NodeFacts) -> bool:
+    """Whether NVML said no, or counts none: waiting changes nothing."""
+    refused = facts.value("inventory", "", "nvml_rc") is not None
+    return refused or facts.value("inventory", "", "gpu_count") == 0
 
 
 def unasked(facts: NodeFacts, claim: Claim) -> str:

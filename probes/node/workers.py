@@ -85,13 +85,19 @@ class Worker:
         while not self.abandoned:
             self.tick()
             now = self.ctx.mono()
-            interval = self.crew.interval_s(self.module.INTERVAL)
+            interval = self._interval_s()
             late = int((now - due) // interval)
             self.crew.skipped_ticks += late
             due += (late + 1) * interval
             while not self.abandoned and self.wake.wait(max(0.0, due - self.ctx.mono())):
                 self.wake.clear()
-                due = now + self.crew.interval_s(self.module.INTERVAL)
+                due = now + self._interval_s()
+
+    def _interval_s(self) -> "float":
+        """A rare answer that is not complete is not left so for minutes: the next slow tick asks."""
+        interval = self.crew.interval_s(self.module.INTERVAL)
+        partial = self.ctx.refused(self.ident)
+        return min(interval, self.crew.interval_s("slow")) if partial else interval
 
     def _pass(self) -> "None":
         rounds = 2 if self.module.COUNTERS else 1

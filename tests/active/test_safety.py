@@ -189,3 +189,19 @@ def test_force_does_not_test_gpus_that_nobody_counted() -> None:
     stuck = safety.judge(mute(pci_gpu_count=8), OWNED)
     assert "none of its 8 GPUs" in stuck.refused
     assert not safety.judge(mute(pci_gpu_count=0), OWNED).refused, "it is known to have none"
+
+
+@pytest.mark.parametrize(
+    ("driver", "waits"),
+    [({}, True), ({"gpu_count": 8}, True), ({"gpu_count": 0}, False), ({"nvml_rc": 999}, False)],
+)
+def test_a_slow_driver_is_waited_for_and_a_refusing_one_is_not(
+    driver: dict[str, int], waits: bool
+) -> None:
+    node = NodeFacts(Node(name="n1", scheduler=None, group="pool"))
+    node.apply(NodeStatus(node="n1", at=1.0, state=NodeState.UP))
+    told = {"pci_gpu_count": 8, "nvml_library": True, **driver}
+    node.apply(Sample(node="n1", probe="inventory", at=1.0, values=told))
+    why = safety.judge(node, OWNED).refused
+    assert "8 GPUs" in why
+    assert why.endswith(safety.NOT_YET) == waits

@@ -154,6 +154,18 @@ def test_a_hung_call_costs_one_device_and_recovers(node_python: str, tmp_path: P
         agent.wait_for(lambda frame: sample("hanging")(frame) and len(frame["d"]) == 2)
 
 
+def test_a_rare_answer_that_is_not_complete_is_asked_for_again_soon(tmp_path: Path) -> None:
+    settings = config(
+        extra={"hanging": HANGING.replace("'fast'", "'rare'")},
+        slow_s=0.2, rare_s=3600.0, deadline_s=0.5, root=str(tmp_path),
+    )  # fmt: skip
+    with AgentProcess(settings) as agent:
+        part = agent.wait_for(sample("hanging"))
+        assert set(part["d"]) == {"0000:43:00.0"}
+        (tmp_path / "free").touch()
+        agent.wait_for(lambda frame: sample("hanging")(frame) and len(frame["d"]) == 2)
+
+
 def test_a_hung_call_does_not_delay_the_end_of_a_pass(tmp_path: Path) -> None:
     settings = config(
         mode="pass", extra={"hanging": HANGING, "testing": COUNTING},
