@@ -94,7 +94,7 @@ class Worker:
                 due = now + self._interval_s()
 
     def _interval_s(self) -> "float":
-        """A rare answer that is not complete is not left so for minutes: the next slow tick asks."""
+        """A rare answer that is not complete is asked for again at the next slow tick."""
         interval = self.crew.interval_s(self.module.INTERVAL)
         partial = self.ctx.refused(self.ident)
         return min(interval, self.crew.interval_s("slow")) if partial else interval

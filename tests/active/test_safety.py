@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pytest
@@ -196,11 +196,11 @@ def test_force_does_not_test_gpus_that_nobody_counted() -> None:
     [({}, True), ({"gpu_count": 8}, True), ({"gpu_count": 0}, False), ({"nvml_rc": 999}, False)],
 )
 def test_a_slow_driver_is_waited_for_and_a_refusing_one_is_not(
-    driver: dict[str, int], waits: bool
+    driver: Mapping[str, int], waits: bool
 ) -> None:
     node = NodeFacts(Node(name="n1", scheduler=None, group="pool"))
     node.apply(NodeStatus(node="n1", at=1.0, state=NodeState.UP))
-    told = {"pci_gpu_count": 8, "nvml_library": True, **driver}
+    told: dict[str, Any] = {"pci_gpu_count": 8, "nvml_library": True, **driver}
     node.apply(Sample(node="n1", probe="inventory", at=1.0, values=told))
     why = safety.judge(node, OWNED).refused
     assert "8 GPUs" in why
