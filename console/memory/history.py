@@ -123,7 +123,7 @@ def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own
     findings = folded(read.incidents(db, node, since), now)
     cards = read.conditions(db, node)
     return NodeHistory(
-        node=node, known=node in read.nodes(db), watched_s=seen.seconds, of_s=now - since,
+        node=node, known=read.is_known(db, node), watched_s=seen.seconds, of_s=now - since,
         first_at=seen.first_at, last_at=seen.last_at, lemon=read.lemon(db, node, now),
         findings=findings, events=list(_events(db, node, since, cards)),
         tests=list(_tests(read.results(db, node, since)[-TEST_LIMIT:], node, own)),

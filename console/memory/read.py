@@ -79,9 +79,9 @@ class Conditions(Struct, frozen=True, kw_only=True):
     last_at: float
 
 
-def nodes(db: sqlite3.Connection) -> list[str]:
-    """All that were ever heard of."""
-    return [row[0] for row in db.execute("SELECT name FROM node ORDER BY name")]
+def is_known(db: sqlite3.Connection, node: str) -> bool:
+    """Whether it was ever heard of."""
+    return _id(db, node) >= 0
 
 
 def span(db: sqlite3.Connection) -> tuple[int, float | None]:
