@@ -3,6 +3,7 @@ where a person is looking."""
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
     from console.active.campaign import Campaigner
 
 OPEN = (Progress.WAITING, Progress.RUNNING)
+
+COLUMNS = 80
 
 
 class Narrator:
@@ -57,7 +60,7 @@ class Narrator:
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
             text = f"running {', '.join(running[:3])}{more}; "
             text += self._left(campaign)
-            print(f"\r\x1b[K{text[:79]}", end="", file=sys.stderr, flush=True)  # noqa: T201
+            print(f"\r\x1b[K{text[: _columns() - 1]}", end="", file=sys.stderr, flush=True)  # noqa: T201
             self._drawn = True
 
     def _left(self, campaign: Campaign) -> str:
@@ -67,6 +70,14 @@ class Narrator:
         if self._drawn:
             print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
             self._drawn = False
+
+
+def _columns() -> int:
+    """Of the terminal on stderr: a line that wraps could not be taken back."""
+    try:
+        return os.get_terminal_size(sys.stderr.fileno()).columns or COLUMNS
+    except (OSError, ValueError):
+        return COLUMNS
 
 
 def told(run: Run) -> str:

@@ -39,6 +39,16 @@ class Kept(Struct, frozen=True, kw_only=True):
     campaign: Campaign
 
 
+class _Version(Struct):
+    schema: int
+
+
+class _Marked(Struct):
+    """Of a file from whatever version, all that has to be there."""
+
+    campaign: _Version
+
+
 def save(folder: Path, kept: Kept) -> None:
     """Write it whole or not at all. Raises OSError."""
     path = private(folder) / f"{kept.campaign.id}.json"
@@ -94,6 +104,9 @@ def _read(path: Path) -> Kept:
         data = file.read(FILE_BYTES + 1)
     if len(data) > FILE_BYTES:
         raise ValueError(f"larger than {FILE_BYTES >> 20} MiB")
+    found = msgspec.json.decode(data, type=_Marked).campaign.schema
+    if found != SCHEMA:
+        raise ValueError(f"it has schema {found}, this gpuconsole reads {SCHEMA}")
     return msgspec.json.decode(data, type=Kept)
 
 

@@ -385,3 +385,17 @@ def test_strange_files_are_no_campaigns(tmp_path: Path) -> None:
     for name in ("../../etc/passwd", "20261129T235900Z-pairs", "20261129T235901Z-pairs", "last"):
         with pytest.raises(UsageError):
             store.load(folder, name)
+
+
+async def test_a_campaign_of_another_version_is_not_gone_on_with(make: Make) -> None:
+    """Its verdicts may mean something else; that it looks alike is not enough."""
+    rig = make(4)
+    await rig.campaign(await rig.plan()).run()
+    folder, name = rig.engine.state / "tests", rig.kept.campaign.id
+    path = folder / f"{name}.json"
+    newer = path.read_bytes().replace(b'"schema":1', b'"schema":2', 1)
+    assert newer != path.read_bytes()
+    path.write_bytes(newer)
+    with pytest.raises(UsageError, match="schema 2"):
+        store.load(folder, name)
+    assert store.listed(folder) == []
