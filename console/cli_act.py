@@ -5,10 +5,12 @@ from __future__ import annotations
 import random
 import re
 import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from console.options import JSON, Number, Request, evicting, eviction, with_request
 from inventory.errors import UsageError
@@ -209,6 +211,8 @@ def test(request: Request, /, nodes_expression: str, **options: Any) -> None:
     if name:
         if nodes_expression:
             raise UsageError("its nodes are those of the campaign", where="--resume")
+        if given := _given({*options, "seed", "size"}):
+            raise UsageError(f"{given} is that of the campaign", where="--resume")
         sys.exit(headless_test.go_on(request, name, how))
     if not nodes_expression:
         raise UsageError("no HOSTS", instead="e.g. gpuconsole test gpu[001-008]")
@@ -219,6 +223,16 @@ def test(request: Request, /, nodes_expression: str, **options: Any) -> None:
         seed=random.randrange(2**31) if seed is None else seed, **options,
     )  # fmt: skip
     sys.exit(headless_test.start(request, asked, nodes_expression, how))
+
+
+def _given(names: Collection[str]) -> str:
+    """The first of these options that is on the command line, as it is written there."""
+    context = click.get_current_context()
+    for option in context.command.params:
+        told = context.get_parameter_source(option.name or "")
+        if option.name in names and told is ParameterSource.COMMANDLINE:
+            return option.opts[0]
+    return ""
 
 
 @click.command()

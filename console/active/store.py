@@ -135,8 +135,9 @@ def alone(folder: Path, what: str) -> Iterator[None]:
             raise UsageError(
                 f"a test runs already: {other or 'unknown'}", instead="wait for its end, or end it"
             ) from None
-        os.ftruncate(fd, 0)
-        os.pwrite(fd, f"{what}, pid {os.getpid()}\n".encode(), 0)
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without its words
+            os.ftruncate(fd, 0)
+            os.pwrite(fd, f"{what}, pid {os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(fd)

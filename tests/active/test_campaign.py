@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import resource
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,7 +27,7 @@ from console.active.results import (
 from console.engine import Engine
 from console.fleet import Fleet
 from console.settings import Settings
-from inventory.errors import SchedulerError, UsageError
+from inventory.errors import ConsoleError, SchedulerError, UsageError
 from inventory.node import Inventory, Node
 from inventory.scheduler import Allocation, Job
 from probes.event import NodeState, NodeStatus, Sample, Severity
@@ -399,3 +401,28 @@ async def test_a_campaign_of_another_version_is_not_gone_on_with(make: Make) -> 
     with pytest.raises(UsageError, match="schema 2"):
         store.load(folder, name)
     assert store.listed(folder) == []
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """Nothing can be written to any file."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_on_a_full_disk_the_lock_still_holds(tmp_path: Path) -> None:
+    two = store.alone(tmp_path, "two")
+    with full_disk(), store.alone(tmp_path, "one"), pytest.raises(UsageError, match="runs already"):
+        two.__enter__()
+
+
+async def test_on_a_full_disk_nothing_begins_that_cannot_be_on_record(make: Make) -> None:
+    rig = make(4)
+    plan = await rig.plan()
+    with full_disk(), pytest.raises(ConsoleError, match="audit file"):
+        await rig.campaign(plan).run()
+    assert rig.by.measured == []

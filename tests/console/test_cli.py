@@ -63,6 +63,10 @@ def test_parsing_imports_no_heavy_library(arguments: list[str]) -> None:
         (["replay", "--json", "no-such-file"], "no-such-file"),
         (["explain", "no.such.rule"], "no.such.rule"),
         (["replay", "--json", "/dev/zero"], "regular file"),
+        (
+            ["test", "--demo", "--resume", "last", "--level", "gpu"],
+            "--level is that of the campaign",
+        ),
     ],
 )
 def test_wrong_input_is_one_line_and_exit_64(arguments: list[str], says: str) -> None:
