@@ -107,7 +107,7 @@ class DemoCluster:
         authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
         self._private("key", key.export_private_key())
         known: list[str] = []
-        template = Template(self.trees / "template", self.story.hardware)
+        template = Template(self.trees / "template", self.story.hardware, self.scenario.name)
         self._started = time.monotonic()
         for number, name in enumerate(self.scenario.nodes, 1):
             machine = Machine(name, self.trees / name, self.directory / "bin" / name, self.story)

@@ -29,9 +29,9 @@ PATTERN_NUMBER = 0x0FFF
 class Template:
     """One healthy node's tree, and copies of it."""
 
-    def __init__(self, root: Path, hardware: Hardware) -> None:
-        """Writes the template below `root`."""
-        self._root = root
+    def __init__(self, root: Path, hardware: Hardware, scenario: str = "") -> None:
+        """Writes the template below `root`; `scenario` names the story, for its boot ids."""
+        self._root, self._scenario = root, scenario
         device = f"0x{hardware.device_id[:4]}"
         sysfs.build(root, hostname="template", number=PATTERN_NUMBER, gpu_device=device)
         self._directories: list[str] = []
@@ -58,7 +58,10 @@ class Template:
         return self._own[path].decode()
 
     def clone(self, root: Path, name: str, number: int) -> None:
-        """The same node under another name, with its own GUIDs, LIDs and boot id."""
+        """The same node under another name, with its own GUIDs, LIDs and boot id.
+
+        The boot id is the same in every process: two looks at one story are no reboot.
+        """
         source, target = str(self._root), str(root)
         os.makedirs(target)
         for path in self._directories:
@@ -72,7 +75,7 @@ class Template:
                 out.write(content)
 
     def _named(self, name: str, number: int) -> dict[str, bytes]:
-        boot_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.{os.getpid()}")
+        boot_id = uuid.uuid5(uuid.NAMESPACE_DNS, f"{name}.{self._scenario}")
         found = {
             "proc/sys/kernel/hostname": f"{name}\n".encode(),
             "proc/sys/kernel/random/boot_id": f"{boot_id}\n".encode(),

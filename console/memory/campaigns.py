@@ -12,6 +12,8 @@ from probes.sanitise import clean
 
 RANKS_MOST = 1 << 20
 """Larger numbers are not believed."""
+ALARMING = (Severity.WARN, Severity.CRITICAL)
+QUIET = (Severity.OK, Severity.INFO)
 
 
 def of_campaign(campaign: Campaign) -> Iterator[Tested]:
@@ -28,7 +30,7 @@ def of_campaign(campaign: Campaign) -> Iterator[Tested]:
             if run.state in (Progress.DONE, Progress.FAILED, Progress.TIMED_OUT):
                 ran[node] = run
     for node, run in ran.items():
-        yield _outcome(campaign, node, run, told.get(node))
+        yield _outcome(campaign, node, run, *_word(campaign, node, run, told))
 
 
 def _figures(campaign: Campaign, run: Run, told: dict[str, Verdict]) -> Iterator[Tested]:
@@ -39,7 +41,10 @@ def _figures(campaign: Campaign, run: Run, told: dict[str, Verdict]) -> Iterator
     if run.busbw_gb_s is not None and "busbw" not in told_already:
         for node in members:
             verdict = told[node].verdict if node in told else Severity.UNKNOWN
-            figure = Reading(what="busbw", value=run.busbw_gb_s, unit="GB/s", verdict=verdict)
+            should = told[node].expected if node in told and told[node].unit == "GB/s" else None
+            figure = Reading(
+                what="busbw", value=run.busbw_gb_s, unit="GB/s", verdict=verdict, expected=should
+            )
             yield _figure(campaign, run, figure, node)
     for reading in run.readings:
         for node in (reading.node,) if reading.node else members:
@@ -60,15 +65,31 @@ def _figure(campaign: Campaign, run: Run, reading: Reading, node: str) -> Tested
     )  # fmt: skip
 
 
-def _outcome(campaign: Campaign, node: str, run: Run, verdict: Verdict | None) -> Tested:
-    """A node that nothing speaks against has passed when its last run gave a figure."""
-    done = run.state is Progress.DONE
-    quiet = Severity.OK if done else Severity.UNKNOWN
-    worst = quiet if verdict is None else verdict.verdict
-    if done and worst is Severity.UNKNOWN:
-        worst = Severity.OK  # it ran; that no figure was expected of it is nothing against it
+def _word(
+    campaign: Campaign, node: str, run: Run, told: dict[str, Verdict]
+) -> tuple[Severity, str]:
+    """What the campaign says of a node, by its last run.
+
+    Only a verdict on the node, or a run with a figure and nothing that speaks against it, is a
+    pass. A failure of several nodes together is told of the one that a verdict names.
+    """
+    if node in told:
+        return told[node].verdict, told[node].say
+    about = [v for v in campaign.verdicts if node in v.nodes and v.verdict not in QUIET]
+    if about:
+        return Severity.UNKNOWN, max(about, key=lambda v: v.verdict.rank).say
+    blamed = [n for n in run.group.nodes if n in told and told[n].verdict in ALARMING]
+    if blamed:
+        by = f"{run.group.name} was held up by {', '.join(blamed[:3])}"
+        return Severity.UNKNOWN, f"not judged: {by}"
+    if run.state is Progress.DONE:
+        return Severity.OK, ""
+    return Severity.UNKNOWN, f"no figure: {run.error or run.state.value.replace('_', ' ')}"
+
+
+def _outcome(campaign: Campaign, node: str, run: Run, verdict: Severity, say: str) -> Tested:
     return Tested(
-        node=node, what="ran", at=campaign.at + campaign.duration_s, verdict=worst,
+        node=node, what="ran", at=campaign.at + campaign.duration_s, verdict=verdict,
         level=campaign.level, engine=clean(run.engine, NAME), version=clean(run.version, NAME),
-        campaign=campaign.id, say=clean(verdict.say if verdict else run.error, TEXT),
+        campaign=campaign.id, say=clean(say, TEXT),
     )  # fmt: skip

@@ -18,7 +18,7 @@ TRENDS = ("sm_clock_mhz", "power_w", "temp_c", "mem_clock_mhz")
 POINTS = 24
 """Points of a trend: as many cells as its line has."""
 TEST_LIMIT = 200
-"""Newest results shown."""
+"""Newest campaigns told."""
 
 
 class Trend(Struct, frozen=True, kw_only=True):
@@ -70,21 +70,35 @@ class Event(Struct, frozen=True, kw_only=True):
     say: str
 
 
-class Test(Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One result against what was usual at the time of asking."""
+class Figure(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One figure of a test against what was usual at the time of asking."""
 
-    at: float
     what: str
+    """busbw, gemm_bf16, hbm_copy ..."""
     verdict: Severity
+    at: float
     label: str = ""
     value: float | None = None
     unit: str = ""
     usual: float | None = None
     expected: float | None = None
+    party: str = ""
+    """The group that ran together, where it was more than this node."""
+
+
+class Test(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One campaign's word on the node."""
+
+    at: float
+    """When it ended."""
+    campaign: str
+    level: str
+    verdict: Severity
+    say: str = ""
     engine: str = ""
     version: str = ""
-    party: str = ""
-    say: str = ""
+    figures: list[Figure] = []
+    """In the order they were measured; a pair's figure counts for both of its nodes."""
 
 
 class NodeHistory(Struct, frozen=True, kw_only=True):
@@ -126,7 +140,7 @@ def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own
         node=node, known=read.is_known(db, node), watched_s=seen.seconds, of_s=now - since,
         first_at=seen.first_at, last_at=seen.last_at, lemon=read.lemon(db, node, now),
         findings=findings, events=list(_events(db, node, since, cards)),
-        tests=list(_tests(read.results(db, node, since)[-TEST_LIMIT:], node, own)),
+        tests=list(_tests(read.results(db, node, since), node, own))[-TEST_LIMIT:],
         trends=list(_trends(db, node, since, now, cards, own)),
     )  # fmt: skip
 
@@ -210,13 +224,33 @@ def _exchanges(cards: Sequence[read.Conditions]) -> Iterator[Event]:
 
 
 def _tests(results: Iterable[read.Result], node: str, own: Own) -> Iterator[Test]:
+    """One per campaign, in the order of its first result."""
+    campaigns: dict[str, list[read.Result]] = {}
     for one in results:
-        usual = own.get((node, one.device, one.what))
+        campaigns.setdefault(one.campaign, []).append(one)
+    for campaign, members in campaigns.items():
+        word = next((one for one in members if one.what == "ran"), None)
+        if word is None:  # figures without a word on the node are no test of it
+            continue
         yield Test(
-            at=one.at, what=one.what, verdict=one.verdict, label=one.label, value=one.value,
-            unit=one.unit, usual=None if usual is None else usual.median, expected=one.expected,
-            engine=one.engine, version=one.version, party=one.party, say=one.say,
+            at=word.at, campaign=campaign, level=word.level, verdict=word.verdict, say=word.say,
+            engine=word.engine, version=word.version,
+            figures=[_figure(one, node, own) for one in members if one.value is not None],
         )  # fmt: skip
+
+
+def _figure(one: read.Result, node: str, own: Own) -> Figure:
+    usual = own.get((node, one.device, one.what))
+    return Figure(
+        at=one.at, what=plain_name(one), verdict=one.verdict, label=one.label, value=one.value,
+        unit=one.unit, usual=None if usual is None else usual.median, expected=one.expected,
+        party=one.party,
+    )  # fmt: skip
+
+
+def plain_name(one: read.Result) -> str:
+    """ "busbw" of "pairs.busbw.torch-nccl": level and engine are told beside it."""
+    return one.what.partition(".")[2].removesuffix(f".{one.engine or 'unknown'}") or one.what
 
 
 def _trends(

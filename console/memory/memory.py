@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from console.memory.notes import OUT, Act, Look, Note, Tested, boot, summary
+from console.memory.notes import OUT, Act, Look, Note, Tested, boot
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Event, Finding, Sample, Severity
 from probes.loaded import ANSWERING
@@ -41,7 +41,7 @@ NAME = "memory.sqlite"
 MOST_BYTES = 512 << 20
 THINNED = ("gpu", "gpm", "infiniband", "host")
 """Probes of which a node's answers are taken every half minute; host only for having answered."""
-WHOLE = frozenset({"hello", "inventory", "nccl", "gpu_test"})
+WHOLE = frozenset({"hello", "inventory"})
 """Probes of which every answer is looked at: they are rare."""
 OPEN_S = 1.5
 """How long a node's answers are taken once it is its turn: one round of a probe, or a pass."""
@@ -112,7 +112,7 @@ class Memory:
         if sample.probe == "inventory":
             self._sample(sample)
             return
-        note = boot(sample) if sample.probe == "hello" else summary(sample)
+        note = boot(sample)
         if note is not None:
             self._note(note)
 
@@ -219,12 +219,9 @@ class Memory:
                 return read.incidents(db, node, since)
         return []
 
-    def passed_since(self, node: str, at: float) -> bool:
-        """Whether the last test that ran on the node after this time was passed."""
-        return self.tested_since(node, at) is True
-
     def tested_since(self, node: str, at: float) -> bool | None:
-        """The same; None when no test is known to have run."""
+        """Whether the last test that was judged on the node after this time was passed; None when
+        none was."""
         from console.memory import read
 
         self.flush()

@@ -74,16 +74,3 @@ def boot(sample: Sample) -> Boot | None:
     """From a hello."""
     boot_id = sample.values.get("boot_id")
     return Boot(sample.node, clean(str(boot_id), NAME), sample.at) if boot_id else None
-
-
-def summary(sample: Sample) -> Tested | None:
-    """From the summary of a test that the agent ran: that it ran, and whether it succeeded."""
-    ok = sample.values.get("ok")
-    if sample.device != "summary" or not isinstance(ok, bool):
-        return None
-    return Tested(
-        node=sample.node, what="ran", at=sample.at,
-        verdict=Severity.OK if ok else Severity.UNKNOWN,
-        engine=clean(str(sample.values.get("engine", "")), NAME),
-        say=clean(str(sample.values.get("error", "")), TEXT),
-    )  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from statistics import median
 
 from console import units
 from console.memory.history import Event, NodeHistory, Occurrence, Test, Trend
@@ -29,7 +30,7 @@ def page(history: NodeHistory, days: float, *, ascii_only: bool = False) -> list
     if history.known:
         lines += _section("findings", map(_finding, history.findings), _no_findings(history))
         lines += _section("boots, drains, cards", map(_event, history.events), "")
-        lines += _section("tests, newest first", _tests(history.tests), "")
+        lines += _section("tests, newest first", _tests(history.node, history.tests), "")
         title = "under load: SM clock over the time watched, and the last medians"
         lines += _section(title, _trends(history.trends), "", len(history.trends))
     text = [clean(line, LINE) for line in lines]
@@ -102,19 +103,21 @@ def _event(one: Event) -> str:
     return f"{day(one.at)}  {one.what:6} {one.say}"
 
 
-def _tests(tests: Sequence[Test]) -> Iterator[str]:
-    for one in reversed(tests):
-        where = f"{one.label} " if one.label else ""
-        party = f" with {one.party}" if one.party else ""
-        by = f", {one.engine} {one.version}".rstrip(", ") if one.engine else ""
-        if one.value is None:
-            what = one.say or ("passed" if one.verdict.rank <= 1 else "")
-            yield f"{day(one.at)}  {one.verdict.value:8} test {what}{by}"
-            continue
-        usual = "" if one.usual is None else f", usually {one.usual:.4g}"
-        should = "" if one.expected is None else f", expected {one.expected:.4g}"
-        figure = f"{one.value:.4g} {one.unit}{usual}{should}"
-        yield f"{day(one.at)}  {one.verdict.value:8} {where}{one.what} {figure}{party}{by}"
+def _tests(node: str, tests: Sequence[Test]) -> Iterator[str]:
+    """One line a campaign."""
+    for one in sorted(tests, key=lambda test: -test.at):
+        say = one.say.removeprefix(f"{node}: ") or _busbw(one) or "no figure"
+        usual = next((f.usual for f in one.figures if f.what == "busbw" and f.usual), None)
+        usually = "" if usual is None else f", usually {usual:.4g} GB/s"
+        level = f"{one.level} test" if one.level else "test"
+        told = f"{level}: {say}{usually}, {one.verdict.value} ({one.campaign})"
+        yield f"{day(one.at)}  {told}"
+
+
+def _busbw(test: Test) -> str:
+    """The middle of its figures, for a node on which there was no word."""
+    values = [f.value for f in test.figures if f.what == "busbw" and f.value is not None]
+    return f"{median(values):.4g} GB/s" if values else ""
 
 
 def _trends(trends: Sequence[Trend]) -> Iterator[str]:

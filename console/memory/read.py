@@ -64,6 +64,7 @@ class Result(Struct, frozen=True, kw_only=True):
     version: str
     party: str
     say: str
+    campaign: str
 
 
 class Conditions(Struct, frozen=True, kw_only=True):
@@ -82,6 +83,11 @@ class Conditions(Struct, frozen=True, kw_only=True):
 def is_known(db: sqlite3.Connection, node: str) -> bool:
     """Whether it was ever heard of."""
     return _id(db, node) >= 0
+
+
+def names(db: sqlite3.Connection) -> list[str]:
+    """Every node it was ever heard of."""
+    return [row[0] for row in db.execute("SELECT name FROM node ORDER BY name")]
 
 
 def span(db: sqlite3.Connection) -> tuple[int, float | None]:
@@ -157,7 +163,7 @@ def acts(db: sqlite3.Connection, node: str, since: float) -> list[Act]:
 def results(db: sqlite3.Connection, node: str, since: float) -> list[Result]:
     """Figures and outcomes of tests since then, oldest first."""
     query = """SELECT at, what, device, label, value, unit, expected, verdict, level, engine,
-      version, party, say FROM test WHERE node = ? AND at >= ? ORDER BY at, id"""
+      version, party, say, campaign FROM test WHERE node = ? AND at >= ? ORDER BY at, id"""
     names = Result.__struct_fields__
     return [
         Result(**{**dict(zip(names, row, strict=True)), "verdict": Severity(row[7])})

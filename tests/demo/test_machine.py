@@ -65,6 +65,19 @@ def test_a_clone_is_what_building_it_would_give(
     assert seen > 1000
 
 
+def test_a_boot_id_is_of_the_node_and_the_story_not_of_the_process(own_places: Path) -> None:
+    def boot_id(folder: str, scenario: str, name: str) -> str:
+        places = own_places / folder
+        made = Template(places / "template", H100, scenario)
+        made.clone(places / name, name, 3)
+        return (places / name / "proc/sys/kernel/random/boot_id").read_text()
+
+    first = boot_id("a", "story", "m3")
+    assert boot_id("b", "story", "m3") == first
+    assert boot_id("c", "other", "m3") != first
+    assert boot_id("d", "story", "m4") != first
+
+
 def test_two_clones_share_no_file_that_the_story_may_change(
     own_places: Path, tmp_path: Path, template: Template
 ) -> None:

@@ -39,12 +39,20 @@ def test_two_passes_are_one_history(tmp_path: Path) -> None:
     points = {name: node["lemon"]["points"] for name, node in history.items()}
     assert max(points, key=lambda name: points[name]) == "gpu005"
     assert all(0 < node["watched_s"] <= 1200 for node in history.values())
+    events = [event["what"] for node in history.values() for event in node["events"]]
+    assert "boot" not in events, "a second look at the story is no reboot"
 
     page = console(tmp_path, "history", "gpu005", "--demo")
     assert page.returncode == 0
     assert b"gpu.lost" in page.stdout
     assert b"watched" in page.stdout
     assert console(tmp_path, "history", "gpu[", "--demo").returncode == 64
+    never = console(tmp_path, "history", "gpu016", "--demo")
+    assert never.returncode == 0, "the story has it, though nobody looked at it"
+    slip = console(tmp_path, "history", "gpu0016", "--demo")
+    assert slip.returncode == 64
+    assert b"no node gpu0016 in the memory; did you mean gpu016?" in slip.stderr
+    assert b"--days N" in console(tmp_path, "history", "--help").stdout
     real = console(tmp_path, "history", "gpu005")
     assert real.returncode == 0
     assert b"nothing is recorded yet" in real.stdout

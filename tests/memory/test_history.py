@@ -22,7 +22,7 @@ from inventory.errors import UsageError
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Sample, Severity
 from tests.memory.build import Clock, finding, gpu, hours, inventory, memory, over, rows
-from tests.memory.test_memory import campaign
+from tests.memory.test_memory import campaign, pair, pairs, word
 
 DAY = 86400.0
 Capture = pytest.CaptureFixture[bytes]
@@ -108,7 +108,7 @@ def test_one_page_tells_everything(full: Path, capfdbinary: Capture) -> None:
         "GPU3: another card, 111 then, 222 now",
         "a new boot was seen",
         "tests not passed once",
-        "41 GB/s, usually 470",
+        "node test: 41.0 GB/s, usually 470 GB/s, critical (c",
         "1900 MHz",
         "our estimate",
     ):
@@ -147,7 +147,57 @@ def test_nothing_recorded_is_never_told_as_no_faults(
         said = told(path, capfdbinary, days=days)
         assert piece in said
         assert "no fault" not in said
-    assert "nothing recorded: it was never watched from here" in told(path, capfdbinary, "n2")
+    assert run(path, "n2", 28, json=False, named=["n2"]) == 0
+    assert b"it was never watched from here" in capfdbinary.readouterr().out
+
+
+def test_a_node_that_nobody_has_is_a_slip_of_the_pen(
+    remembered: Callable[..., Path], now: float, tmp_path: Path
+) -> None:
+    path = remembered(
+        lambda ours, clock: tap(ours, clock, now, Sample(node="gpu016", probe="host", at=now))
+    )
+    with pytest.raises(UsageError) as caught:
+        run(path, "gpu0116", 28, json=True)
+    assert str(caught.value) == "no node gpu0116 in the memory; did you mean gpu016?"
+    with pytest.raises(UsageError, match=r"gpu017 in the memory and 1 more of these"):
+        run(path, "gpu[016-018]", 28, json=False, named=["gpu001"])
+    with pytest.raises(UsageError, match=r"no node n7 in the inventory; did you mean n17\?"):
+        run(tmp_path / "none.sqlite", "n7", 28, json=False, named=["n17"])
+
+
+def test_a_campaign_takes_one_line_in_plain_words(
+    remembered: Callable[..., Path], now: float, capfdbinary: Capture
+) -> None:
+    def script(ours: Memory, clock: Clock) -> None:
+        runs = (pair(("n1", "n2"), 192.0), pair(("n3", "n4"), 388.0), pair(("n1", "n3"), 191.0),
+                pair(("n5", "n4"), error="rank 0 (n5, local rank 0) failed"))  # fmt: skip
+        told = pairs(
+            runs, word("n1", Severity.CRITICAL, "n1: 192 of 388 GB/s with 2 partners"),
+            word("n5", Severity.CRITICAL, "n5: no run succeeded"),
+        )  # fmt: skip
+        ours.add_campaign(msgspec.structs.replace(told, at=now - 100))
+        ours.tap(Sample(node="n1", probe="nccl", device="summary", at=now, values={"ok": True}))
+
+    path = remembered(script)
+    lines = {}
+    for node in ("n1", "n2", "n4"):
+        said = told(path, capfdbinary, node)
+        lines[node] = [line.strip()[14:] for line in said.splitlines() if "test:" in line]
+        assert "torch-nccl" not in said
+        assert "rank 0" not in said
+    run_id = "(20261130T000000Z-pairs)"
+    assert lines["n1"] == [f"pairs test: 192 of 388 GB/s with 2 partners, critical {run_id}"]
+    assert lines["n2"] == [
+        f"pairs test: not judged: n1+n2 was held up by n1, usually 192 GB/s, unknown {run_id}"
+    ]
+    assert lines["n4"] == [
+        f"pairs test: not judged: n5+n4 was held up by n5, usually 388 GB/s, unknown {run_id}"
+    ]
+    (test,) = document(path, capfdbinary, "n1").nodes[0].tests
+    assert [(f.what, f.value, f.party) for f in test.figures] == [
+        ("busbw", 192.0, "n1+n2"), ("busbw", 191.0, "n1+n3"),
+    ]  # fmt: skip
 
 
 def test_an_old_open_finding_is_not_told_as_present(
@@ -199,8 +249,9 @@ def test_words_of_a_node_drive_no_terminal(
             finding(say=evil, label=evil, rule="xid.79"), finding(evil),
             Sample(node="n1", probe="hello", at=now, values={"boot_id": evil}),
             Allocation(node="n1", at=now, scheduler="s", state="down", reason=evil, reason_by=evil),
-            Sample(node="n1", probe="nccl", device="summary", at=now,
-                   values={"ok": True, "engine": evil, "error": evil}))  # fmt: skip
+)  # fmt: skip
+        ours.add_campaign(campaign(1.0, now - 60, engine=evil, version=evil))
+        ours.add_campaign(pairs((pair(("n1", "n2"), error=evil),), word("n1", Severity.WARN, evil)))
 
     said = told(remembered(script), capfdbinary)
     assert all(line.isprintable() for line in said.splitlines())

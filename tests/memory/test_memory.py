@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from console.active.results import (
@@ -42,7 +43,7 @@ def test_nothing_is_made_before_something_is_kept(path: Path) -> None:
     assert ours.own() == {}
     assert ours.series("n1", PCI, "power_w", 0) == []
     assert ours.lemons(T0) == {}
-    assert ours.passed_since("n1", 0) is False
+    assert ours.tested_since("n1", 0) is None
     assert ours.close()
     assert not path.parent.exists()
 
@@ -267,34 +268,91 @@ def test_figures_of_a_sick_node_are_no_baseline(path: Path) -> None:
 @pytest.mark.parametrize(
     ("results", "passed"),
     [
-        ([], False),
+        ([], None),
         ([(100.0, Severity.OK)], True),
-        ([(-100.0, Severity.OK)], False),
+        ([(-100.0, Severity.OK)], None),
         ([(100.0, Severity.CRITICAL)], False),
         ([(100.0, Severity.OK), (200.0, Severity.CRITICAL)], False),
         ([(100.0, Severity.CRITICAL), (200.0, Severity.OK)], True),
-        ([(100.0, Severity.UNKNOWN)], True),
+        ([(100.0, Severity.UNKNOWN)], False),
     ],
     ids=["none", "passed", "before", "failed", "then failed", "then passed", "nothing expected"],
 )
 def test_the_last_test_since_a_drain_decides(
-    path: Path, results: list[tuple[float, Severity]], passed: bool
+    path: Path, results: list[tuple[float, Severity]], passed: bool | None
 ) -> None:
     ours = memory(path)
     for after, verdict in results:
         ours.add_campaign(campaign(400.0, T0 + after, verdict))
-    assert ours.passed_since("n1", T0) is passed
-    assert ours.passed_since("n2", T0) is False
+    assert ours.tested_since("n1", T0) is passed
+    assert ours.tested_since("n2", T0) is None
     ours.close()
 
 
-def test_a_test_that_only_the_agent_told_counts_too(path: Path) -> None:
+def test_a_run_that_nobody_judged_is_no_pass(path: Path) -> None:
     ours = memory(path)
-    ours.tap(Sample(node="n1", probe="nccl", device="summary", at=T0 + 5, values={"ok": False}))
-    assert ours.passed_since("n1", T0) is False
+    ours.tap(finding(node="n1"))
     ours.tap(Sample(node="n1", probe="nccl", device="summary", at=T0 + 9, values={"ok": True}))
-    assert ours.passed_since("n1", T0) is True
+    assert ours.tested_since("n1", T0) is None
     ours.close()
+    assert rows(path, "SELECT count(*) FROM test") == [(0,)]
+
+
+def pair(nodes: tuple[str, str], busbw: float | None = None, error: str = "") -> Run:
+    state = Progress.FAILED if busbw is None else Progress.DONE
+    return Run(
+        group=Group(nodes=nodes), round=1, state=state, started_at=T0 + 1, ranks=16,
+        engine="torch-nccl", version="2.27", busbw_gb_s=busbw, error=error,
+    )  # fmt: skip
+
+
+def pairs(runs: tuple[Run, ...], *verdicts: Verdict) -> Campaign:
+    names = tuple(dict.fromkeys(name for run in runs for name in run.group.nodes))
+    told = campaign(1.0, T0 + 1, id="20261130T000000Z-pairs")
+    return msgspec.structs.replace(
+        told, level=Level.PAIRS, nodes=names, runs=runs, verdicts=verdicts
+    )
+
+
+def word(
+    node: str, severity: Severity, say: str, *more: str, kind: str = "node"
+) -> Verdict:  # fmt: skip
+    return Verdict(
+        kind=kind, name=node, nodes=(node, *more), verdict=severity, say=say, expected=388.0,
+        confidence=Confidence.CERTAIN,
+    )  # fmt: skip
+
+
+def test_a_failure_of_a_pair_belongs_to_the_node_that_is_named(path: Path) -> None:
+    error = "rank 0 (n5, local rank 0) failed with exit status 1"
+    ours = memory(path)
+    ours.add_campaign(
+        pairs(
+            (pair(("n5", "n6"), error=error), pair(("n7", "n8"), error=error)),
+            word("n5", Severity.CRITICAL, "n5: no run succeeded"),
+        )
+    )
+    assert [ours.tested_since(name, T0) for name in ("n5", "n6", "n7")] == [False, False, False]
+    assert ours.close()
+    query = "SELECT node.name, verdict, say FROM test JOIN node ON node.id = node WHERE what='ran'"
+    assert sorted(rows(path, query)) == [
+        ("n5", "critical", "n5: no run succeeded"),
+        ("n6", "unknown", "not judged: n5+n6 was held up by n5"),
+        ("n7", "unknown", f"no figure: {error}"),
+        ("n8", "unknown", f"no figure: {error}"),
+    ]
+
+
+def test_a_node_of_an_accused_path_has_not_passed_without_a_word_of_its_own(path: Path) -> None:
+    ours = memory(path)
+    slow = word("n1-n2", Severity.CRITICAL, "n1-n2: 190 of 388 GB/s", kind="path")
+    slow = msgspec.structs.replace(slow, nodes=("n1", "n2"))
+    good = word("n2", Severity.OK, "n2: 388 GB/s with n3")
+    ours.add_campaign(pairs((pair(("n2", "n3"), 388.0), pair(("n1", "n2"), 190.0)), slow, good))
+    assert ours.tested_since("n1", T0) is False
+    assert ours.tested_since("n2", T0) is True
+    assert ours.tested_since("n3", T0) is True, "it ran, and nothing speaks against it"
+    assert ours.close()
 
 
 async def test_an_engine_records_while_it_is_asked_to(tmp_path: Path) -> None:
