@@ -126,15 +126,19 @@ def diagnose(files: tuple[str, ...], kind: str | None, rules: Path | None, as_js
 @click.argument("topic", default="")
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
-    """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all; also: sources."""
+    """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all.
+
+    Also: lemon, how that score is counted; test, what its levels are; sources.
+    """
     from console.diagnose.detect import paper_rules
     from console.output import Stdout
+    from console.topics import pages
     from probes.checks import RULES
     from probes.checks.explain import explain as text
     from probes.rules import load_rules
 
     registry = (*RULES, *paper_rules())
-    Stdout().write(f"{text(topic, registry, load_rules(rules))}\n".encode())
+    Stdout().write(f"{text(topic, registry, load_rules(rules), pages())}\n".encode())
 
 
 @cli.command(name="inventory")

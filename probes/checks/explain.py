@@ -6,7 +6,7 @@ import fnmatch
 import itertools
 import textwrap
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TypeVar
+from typing import TypeAlias, TypeVar
 
 from inventory.errors import UsageError
 from inventory.nearest import nearest
@@ -25,6 +25,9 @@ CODE_DIGITS = 10
 """Of an NVML return code: more do not fit its 32 bit."""
 KINDS = ("xid", "sxid", "nvml", "hardware", "limit", "drift")
 
+Page: TypeAlias = Sequence[tuple[str, str]]
+"""Label and text of each paragraph; the first is the title, without a label."""
+
 _T = TypeVar("_T")
 
 _XID_KINDS = {
@@ -33,25 +36,30 @@ _XID_KINDS = {
 }  # fmt: skip
 
 
-def explain(topic: str, registry: Sequence[Rule], rules: Rules) -> str:
+def explain(
+    topic: str, registry: Sequence[Rule], rules: Rules, pages: Mapping[str, Page] | None = None
+) -> str:
     """Text of lines up to 100 columns.
 
     `topic`: "" lists all rules; a rule id or a glob as ib.*; xid:79, sxid:20034, nvml:15,
     hardware:NAME, limit:NAME, each with nothing behind the colon for a list; "sources" lists the
-    works that sources name. A finding's own rule id (xid.79) works too. Below it stands a legend of
-    the tags and tools it names. UsageError names the nearest topic when there is no such one.
+    works that sources name; a key of `pages` gives that page. A finding's own rule id (xid.79)
+    works too. Below it stands a legend of the tags and tools it names. UsageError names the nearest
+    topic when there is no such one.
     """
     wanted = topic.strip()
     if wanted.lower() == "sources":
         return "\n".join(_sources())
-    page = _page(wanted, registry, rules)
+    more = pages or {}
+    own = more.get(wanted.lower())
+    page = list(_texts_of(own)) if own else _page(wanted, registry, rules, tuple(more))
     legend = "\n".join(_legend("\n".join(page)))
     return "\n".join([*page, "", legend] if legend else page)
 
 
-def _page(wanted: str, registry: Sequence[Rule], rules: Rules) -> list[str]:
+def _page(wanted: str, registry: Sequence[Rule], rules: Rules, more: Sequence[str]) -> list[str]:
     if not wanted:
-        return list(_index(registry))
+        return list(_index(registry, more))
     hits = [rule for rule in registry if fnmatch.fnmatchcase(rule.id, wanted.lower())]
     if hits:
         return "\n\n".join("\n".join(_rule(rule, rules)) for rule in hits).splitlines()
@@ -61,7 +69,7 @@ def _page(wanted: str, registry: Sequence[Rule], rules: Rules) -> list[str]:
     if wanted.lower() in rules.limits:
         return list(_limit(rules.limits[wanted.lower()]))
     topics = [rule.id for rule in registry]
-    topics += [*rules.limits, *(f"{kind}:" for kind in KINDS), "sources"]
+    topics += [*rules.limits, *(f"{kind}:" for kind in KINDS), "sources", *more]
     raise UsageError(
         f"nothing is called {wanted[:80]!r}", where="explain",
         instead=_hint(wanted, topics, "`gpuconsole explain` lists all rules"),
@@ -97,7 +105,13 @@ def _hint(wanted: str, valid: Sequence[str], otherwise: str) -> str:
     return close if close.startswith("did you mean") else otherwise
 
 
-def _index(registry: Sequence[Rule]) -> Iterator[str]:
+def _texts_of(page: Page) -> Iterator[str]:
+    title, *texts = page
+    yield from _wrapped("", title[1])
+    yield from _texts(*texts)
+
+
+def _index(registry: Sequence[Rule], more: Sequence[str]) -> Iterator[str]:
     wide = max((len(rule.id) for rule in registry), default=0)
     domains: dict[str, list[Rule]] = {}
     for rule in registry:
@@ -108,21 +122,24 @@ def _index(registry: Sequence[Rule]) -> Iterator[str]:
         yield ""
     yield "more: explain RULE, ib.*, '*' for all, xid:79, sxid:20034, nvml:15, hardware:NAME,"
     yield "      limit:NAME, drift:, or sources, the works that figures and meanings are taken from"
+    if more:
+        yield f"      and {', '.join(more)}"
 
 
 def _rule(rule: Rule, rules: Rules) -> Iterator[str]:
+    """What a person at night needs first; the limits, which may be fifty lines, last."""
     yield from _wrapped(f"{rule.id}  {rule.severity}  ", rule.title)
     yield from _texts(
         ("reads", rule.reads),
-        *((("limit" if n == 0 else ""), _figure(rules.limit(name)))
-          for n, name in enumerate(rule.limits)),
-        ("who else", rule.others if rule.others not in ("", "-") else "nobody we read"),
         ("cause", rule.cause),
         ("action", _words(rule.action)),
         ("next step", rule.next_step),
-        ("latches", _latches(rule)),
         ("example", rule.example),
+        ("latches", _latches(rule)),
+        ("who else", rule.others if rule.others not in ("", "-") else "nobody we read"),
         ("source", rule.source),
+        *((("limit" if n == 0 else ""), _figure(rules.limit(name)))
+          for n, name in enumerate(rule.limits)),
     )  # fmt: skip
 
 

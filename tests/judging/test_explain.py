@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from console.active.results import Level
 from console.diagnose.detect import paper_rules
+from console.memory import lemon
+from console.topics import pages
 from inventory.errors import UsageError
 from probes.checks import RULES, nvml_codes
 from probes.checks.explain import WIDTH, explain
@@ -41,6 +44,33 @@ def test_rule_says_all_it_knows(rule: Rule) -> None:
         limit = PACKAGED.limit(name)
         assert f"{name} = {limit.value:g} {limit.unit}" in said
         assert " ".join(limit.source.split()) in said
+
+
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.id)
+def test_what_to_do_stands_before_the_limits(rule: Rule) -> None:
+    labels = [line[2:14].strip() for line in text(rule.id).split("\n\n")[0].splitlines()[1:]]
+    told = [label for label in labels if label]
+    wanted = ("reads", "cause", "action", "next step", "example")
+    first = [label for label in wanted if label in told]
+    assert told[: len(first)] == first
+    assert "next step" in first
+    assert not rule.limits or told[-1] == "limit"
+
+
+def test_topics_of_no_rule_have_a_page_and_a_near_name() -> None:
+    def say(topic: str) -> str:
+        return explain(topic, RULES, PACKAGED, pages())
+
+    lemons = " ".join(say("Lemon").split())
+    assert f"{lemon.HARD_NOW} for hard critical" in lemons
+    assert f"{lemon.TEST_FAILED} for each test not passed" in lemons
+    assert lemon.SOURCE in lemons
+    for level in Level:
+        assert re.search(rf"^  {level.value} ", say("test"), re.MULTILINE)
+    assert max(map(len, [*say("test").splitlines(), *say("lemon").splitlines()])) <= WIDTH
+    assert "and lemon, test" in say("")
+    with pytest.raises(UsageError, match=r"did you mean lemon\?"):
+        say("lemn")
 
 
 def test_glob_gives_several_rules() -> None:
