@@ -94,5 +94,10 @@ def _explained(verdict: Verdict, known: Sequence[Finding]) -> Verdict:
     step = verdict.next_step
     if general and known[0].next_step:
         drain = f"drain {verdict.nodes[0]}; " if verdict.drains else ""
-        step = clean(drain + known[0].next_step.removeprefix("drain; "), 2 * CHARS)
+        step = clean(drain + _bare(known[0].next_step), 2 * CHARS)
     return structs.replace(verdict, cause="; ".join([*said, *lines]), next_step=step)
+
+
+def _bare(step: str) -> str:
+    """The step without its own "drain; "."""
+    return step.removeprefix("drain; ").removeprefix("drain, ")

@@ -12,6 +12,8 @@ from inventory.expressions import fold
 
 SHOWN = 6
 """Lines of evidence per verdict; the runs hold the rest."""
+ERROR_CHARS = 240
+"""Of an error in a line: names, rank and what NCCL said, in three lines of a terminal."""
 SOFTWARE = re.compile(
     r"no such file|not found|cannot be started|permission denied|exit status 12[67]\b"
     r"|modulenotfound|importerror|not set for this node",
@@ -36,7 +38,17 @@ def figure(run: Run) -> str:
         return f"{gb_s(run.busbw_gb_s or 0.0)} GB/s"
     if run.state is Progress.TIMED_OUT:
         return "timed out"
-    return f"failed: {run.error[:120]}" if run.error else "failed without a word"
+    return f"failed: {cut(run.error, ERROR_CHARS)}" if run.error else "failed without a word"
+
+
+def cut(text: str, chars: int) -> str:
+    """At most so many characters; what is left out begins at a word, and an ellipsis says so."""
+    if len(text) <= chars:
+        return text
+    kept = text[: chars - 1]
+    whole = kept if text[chars - 1] == " " else kept.rpartition(" ")[0]
+    # One long word, as of a path, is cut where it has to be.
+    return (whole if 2 * len(whole) > chars else kept).rstrip(" ,;:") + "…"
 
 
 def met(view: View, node: str, edge: Edge) -> str:

@@ -50,6 +50,13 @@ class Pairs:
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
         """What is left of the first round that is not complete; [] when nothing is left to tell."""
+        return self.course(runs)[0]
+
+    def course(self, runs: Sequence[Run]) -> tuple[list[Group], list[Run]]:
+        """(what is left of the first round that is not complete, the settled runs up to there).
+
+        Pairs that somebody else asked for after these had ended are not among them.
+        """
         rounds: dict[int, list[Run]] = defaultdict(list)
         for run in self.mine(runs):
             rounds[run.round - self.after].append(run)
@@ -57,11 +64,11 @@ class Pairs:
         while planned := self._planned(number, before):
             ran = {frozenset(run.group.nodes) for run in rounds[number]}
             left = [group for group in planned if frozenset(group.nodes) not in ran]
-            if left:
-                return left
             before += rounds[number]
+            if left:
+                return left, before
             number += 1
-        return []
+        return [], before
 
     def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
         """Also of a campaign that is not over: what is not told apart yet is suspected."""

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Mapping, Sequence
+from typing import TypeAlias
 
 from msgspec import structs
 
-from console.active import expect, pair_words
+from console.active import expect, pair_words, rail_dead
+from console.active.blame import HELP, pairs_of
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
-from console.active.pair_view import SETTLED, measured
+from console.active.pair_view import measured
 from console.active.pair_words import gb_s
 from console.active.pairs import Pairs
+from console.active.rail_course import Course, course
 from console.active.results import Confidence, Group, Run, Verdict
 from probes.event import Severity
 
@@ -24,12 +27,13 @@ GPUS = 8
 """Rails when nobody knows how many GPUs the nodes have."""
 SPLIT = 2
 """Slow rails that are taken apart; more of them are no single NIC."""
-TIMES = 2
-"""Runs of a slow rail: at 5 % scatter one of eight healthy ones is slow in 3 % of tests."""
 PAIRED = 3
 """Nodes from which pairs of a rail tell more than the rail."""
 WHOLE = 0.90
 """Pairs on a rail over the good rails below which the whole rail is slow."""
+
+Phase: TypeAlias = tuple[Pairs, list[Group], list[Run]]
+"""Pairs on one rail, what is left of their round, and what of them ran."""
 
 
 class Rails:
@@ -54,41 +58,45 @@ class Rails:
         self.capacity = expect.capacities(expected, self.nodes)
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
-        """One rail a round, slow ones again, then rounds of pairs on those that stay slow."""
-        ran = self._ran(runs)
+        """One rail a round, slow ones again, then rounds of pairs: on who was left out, on those
+        rails that stay slow."""
         if len(self.nodes) < 2:
             return []
-        for rail in range(self.rails):
-            if rail not in ran:
-                return [Group(nodes=self.nodes, rail=rail, why="rail against the other rails")]
-        for rail in self._again(runs):
-            if len(self._runs(runs, rail)) < TIMES:
-                return [Group(nodes=self.nodes, rail=rail, why="slow rail again")]
-        for pairs in self._pairs(runs):
-            groups = pairs.next_round(runs)
-            if groups:
-                return groups
-        return []
+        course = self._course(runs)
+        if course.left:
+            return course.left
+        return next(filter(None, (left for _, left, _ in self._phases(course, runs))), [])
 
     def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
-        """Rails first, then nodes whose NIC is slow, then the other nodes."""
-        ran = self._ran(runs)
+        """Rails first, then nodes whose NIC is slow or whose rank fails, then the other nodes."""
+        course = self._course(runs)
+        ran = course.best()
+        phases = [] if course.left else self._phases(course, runs)
+        dead = rail_dead.verdicts(course, [(pairs, mine) for pairs, _, mine in phases])
         if not ran:
-            return [_node(node, "no rail has run yet") for node in self.nodes]
+            told = {node for v in dead for node in v.nodes}
+            return [*dead, *(_node(n, "no rail has run yet") for n in self.nodes if n not in told)]
         usual = self._level(ran)
         if usual is None:
-            nodes = [_node(node, "no figure") for node in self.nodes]
-            return [self._none(list(ran.values())), *nodes]
+            found = [self._none(list(ran.values()), course.nodes), *dead]
+        else:
+            found = [*self._found(course, usual, phases), *dead]
+        named = {node for v in found if v.kind == "node" for node in v.nodes}
+        why = "no figure" if usual is None else self._doubt(ran, found)
+        return [*found, *(_node(n, why) for n in self.nodes if n not in named)]
+
+    def _found(self, course: Course, usual: Level, phases: Sequence[Phase]) -> list[Verdict]:
+        """What the figures of the rails say."""
+        ran = course.best()
         slow = self._slow(ran, usual)
         if len(slow) * 2 >= len(ran) > 1 and slow:
             found = [self._split(ran, slow, usual)]
         else:
-            found = [v for rail in slow for v in self._rail(rail, ran[rail], usual, runs)]
+            whole = [p for p in phases if p[0].nodes == course.nodes]
+            on = {pairs.rail: (pairs, mine) for pairs, _, mine in whole}
+            found = [v for rail in slow for v in self._rail(rail, ran[rail], usual, on.get(rail))]
         found += [v for v in (self._below_mark(ran, usual),) if v is not None]
-        found += [_fine_rail(r, ran[r], usual) for r in ran if r not in slow]
-        named = {node for v in found if v.kind == "node" for node in v.nodes}
-        why = self._doubt(ran, found)
-        return [*found, *(_node(n, why) for n in self.nodes if n not in named)]
+        return found + [_fine_rail(r, ran[r], usual) for r in ran if r not in slow]
 
     def _doubt(self, ran: Mapping[int, Run], found: Sequence[Verdict]) -> str:
         """Why the other nodes are not known to be fine; "" when they are."""
@@ -96,32 +104,15 @@ class Rails:
             return f"{len(ran)} of {self.rails} rails have run"
         return "as slow as all" if any(v.kind == "fabric" for v in found) else ""
 
-    def _runs(self, runs: Sequence[Run], rail: int) -> list[Run]:
-        """Settled runs of one rail over all nodes: one of the first rounds, and one again."""
-        return [
-            run
-            for run in runs
-            if run.group.rail == rail
-            and run.group.nodes == self.nodes
-            and run.state in SETTLED
-            and run.round <= self.rails + SPLIT
-        ][:TIMES]
+    def _course(self, runs: Sequence[Run]) -> Course:
+        return course(self.nodes, self.rails, runs, self._again)
 
-    def _ran(self, runs: Sequence[Run], times: int = TIMES) -> dict[int, Run]:
-        """Rail -> the better one of its first `times` runs."""
-        found = {rail: self._runs(runs, rail)[:times] for rail in range(self.rails)}
-        return {
-            rail: max(mine, key=lambda run: run.busbw_gb_s or 0.0)
-            for rail, mine in found.items()
-            if mine
-        }
-
-    def _again(self, runs: Sequence[Run]) -> list[int]:
+    def _again(self, course: Course) -> list[int]:
         """Rails that were slow at first and can be told from good ones."""
-        first = self._ran(runs, 1)
+        first = course.best(1)
         usual = self._level(first)
         slow = [] if usual is None else self._slow(first, usual)
-        if len(self.nodes) < PAIRED or len(slow) * 2 >= len(first):
+        if len(course.nodes) < PAIRED or len(slow) * 2 >= len(first):
             return []
         return slow[:SPLIT]
 
@@ -135,38 +126,58 @@ class Rails:
         slow = [rail for rail in ran if value[rail] < usual.slow * usual.value]
         return sorted(slow, key=lambda rail: (value[rail], rail))
 
-    def _pairs(self, runs: Sequence[Run]) -> list[Pairs]:
-        """On each rail that stayed slow, one after the other."""
-        ran, again = self._ran(runs), self._again(runs)
-        usual = self._level(ran)
-        slow = [] if usual is None else self._slow(ran, usual)
-        found, after = list[Pairs](), self.rails + len(again)
-        for rail in again:
-            if rail in slow:
-                pairs = self._on(rail, after)
-                found.append(pairs)
-                after = max((run.round for run in pairs.mine(runs)), default=after)
+    def _phases(self, course: Course, runs: Sequence[Run]) -> list[Phase]:
+        """Pairs that ran or are to run, one set after the other, as far as they got."""
+        found, after = list[Phase](), course.rounds
+        for nodes, rail in [*self._suspects(course), *self._slow_rails(course)]:
+            pairs = self._on(nodes, rail, after)
+            left, mine = pairs.course(runs)
+            found.append((pairs, left, mine))
+            if left:
+                break
+            after = max((run.round for run in mine), default=after)
         return found
 
-    def _on(self, rail: int, after: int) -> Pairs:
+    def _suspects(self, course: Course) -> list[tuple[tuple[str, ...], int]]:
+        """Who was left out, on the rail where it failed, each with good ones; none without such."""
+        if self._level(course.best()) is None:
+            return []
+        by_rail: dict[int, list[str]] = {}
+        for node, run in course.out.items():
+            if rail_dead.is_suspect(run):
+                by_rail.setdefault(run.group.rail or 0, []).append(node)
+        return [
+            ((*nodes, *course.nodes[: max(HELP, len(nodes))]), rail)
+            for rail, nodes in by_rail.items()
+        ]
+
+    def _slow_rails(self, course: Course) -> list[tuple[tuple[str, ...], int]]:
+        """Rails that stayed slow."""
+        ran = course.best()
+        usual = self._level(ran)
+        slow = [] if usual is None else self._slow(ran, usual)
+        return [(course.nodes, rail) for rail in self._again(course) if rail in slow]
+
+    def _on(self, nodes: Sequence[str], rail: int, after: int) -> Pairs:
         return Pairs(
-            self.nodes, seed=self.seed, scheme="auto", expected=expect.NOTHING, labels=self.labels,
+            nodes, seed=self.seed, scheme="auto", expected=expect.NOTHING, labels=self.labels,
             slow_alone=self.slow_alone, fine_alone=self.fine_alone, rail=rail, after=after,
         )  # fmt: skip
 
     # Verdicts
 
-    def _rail(self, rail: int, run: Run, usual: Level, runs: Sequence[Run]) -> list[Verdict]:
+    def _rail(
+        self, rail: int, run: Run, usual: Level, ran: tuple[Pairs, list[Run]] | None
+    ) -> list[Verdict]:
         """One slow rail: its NIC, its switch, or not told apart yet."""
-        pairs = self._on(rail, self.rails + len(self._again(runs)))
-        mine = pairs.mine(runs)
         said = f"rail {rail}: {pair_words.figure(run)}, other rails {gb_s(usual.value)}"
-        best = [r.busbw_gb_s or 0.0 for r in mine if measured(r)]
-        if not mine:
+        if ran is None or not ran[1]:
             why = "one NIC of the rail, or its leaf switch"
             step = "run on: pairs on this rail tell which"
             return [self._verdict(rail, run, usual, said, Confidence.SUSPECTED, why, step)]
-        nodes = [self._nic(rail, v) for v in pairs.verdicts(runs) if v.verdict is not Severity.OK]
+        pairs, mine = ran
+        best = [r.busbw_gb_s or 0.0 for r in mine if measured(r)]
+        nodes = [self._nic(rail, v) for v in pairs.verdicts(mine) if v.verdict is not Severity.OK]
         good = level(best)
         if good is None or good.value < WHOLE * usual.value:
             reached = "no pair on it" if good is None else f"its best pairs {gb_s(good.value)}"
@@ -215,17 +226,17 @@ class Rails:
             say=f"{len(slow)} of {len(ran)} rails are slow: no rail to tell by",
             evidence=tuple(f"rail {r}: {pair_words.figure(ran[r])}" for r in ran),
             cause="a node that slows all of them, or the fabric",
-            next_step="`gpuconsole test --level pairs` names a node",
+            next_step=f"{pairs_of(self.nodes)} names a node",
             expected=round(usual.value, 3), provenance="the fastest rails",
         )  # fmt: skip
 
-    def _none(self, ran: Sequence[Run]) -> Verdict:
+    def _none(self, ran: Sequence[Run], nodes: Sequence[str]) -> Verdict:
         return Verdict(
             kind="fabric", name="all rails", nodes=self.nodes, verdict=Severity.UNKNOWN,
             confidence=Confidence.SUSPECTED,
             say=f"none of {len(ran)} rails gave a figure: {pair_words.figure(ran[0])}",
             cause="one node, or what all share",
-            next_step="`gpuconsole test --level pairs` tells which",
+            next_step=f"{pairs_of(nodes)} tells which",
         )  # fmt: skip
 
     def _below_mark(self, ran: Mapping[int, Run], usual: Level) -> Verdict | None:
@@ -242,7 +253,7 @@ class Rails:
             confidence=Confidence.LIKELY,
             say=f"all rails are slow: {gb_s(usual.value)} of {gb_s(expect.WIRE_SHARE * nic)} GB/s",
             cause="a node that slows all of them, GPUDirect off, or the fabric",
-            next_step="`gpuconsole test --level pairs` names a node; look at NCCL_DEBUG's clues",
+            next_step=f"{pairs_of(self.nodes)} names a node; look at NCCL_DEBUG's clues",
             expected=round(expect.WIRE_SHARE * nic, 3),
             provenance=f"{expect.WIRE_SHARE:.0%} of {nic:.0f} GB/s NIC rate [mle]",
         )  # fmt: skip
