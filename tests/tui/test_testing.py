@@ -98,6 +98,21 @@ async def test_busy_nodes_are_refused_with_why_and_y_does_nothing(console: Opene
         assert c.app.bench.running is None
 
 
+async def test_a_node_that_was_not_read_yet_can_be_tested_once_it_is(console: Opener) -> None:
+    """Opened in the first seconds, the dialog does not stay with "not read yet"."""
+    async with console(nodes=4, faults=False) as c:
+        idle(c, FOUR)
+        facts = c.engine.fleet.nodes["gpu001"]
+        read = facts.latest.pop(("inventory", ""))
+        await c.tick()
+        dialog = await asked(c)
+        assert "its GPUs are not read yet" in c.text
+        c.engine.feed(read)
+        await c.until(lambda: dialog.blocked() == "")
+        assert dialog.plan is not None
+        assert dialog.plan.willing == ("gpu001",)
+
+
 async def test_enter_starts_nothing_and_y_does(console: Opener) -> None:
     figures = Figures()
     async with console(nodes=4, faults=False) as c:

@@ -18,6 +18,7 @@ from textual.screen import ModalScreen
 
 from console.active.ask import Asked, CampaignPlan
 from console.active.results import Level
+from console.active.safety import NOT_YET
 from console.tui.campaign_view import LEVEL_KEYS, level_line, plan_lines
 from console.tui.plan_view import title
 from console.tui.text import Cell, Line, plain
@@ -26,6 +27,9 @@ from inventory.errors import ConsoleError
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
+
+AGAIN_S = 1.0
+"""Until a plan that waits for a node's first readings is made again."""
 
 
 class Launch(ModalScreen[CampaignPlan | None]):
@@ -92,6 +96,19 @@ class Launch(ModalScreen[CampaignPlan | None]):
         finally:
             self.phase = "ready"
             self._draw()
+        if self.plan is not None and self._waits(self.plan):
+            self.set_timer(AGAIN_S, self._again)
+
+    @staticmethod
+    def _waits(plan: CampaignPlan) -> bool:
+        """Nothing to start, and a node was not read yet. A plan that `y` would start never changes
+        by itself."""
+        return not plan.willing and any(why.endswith(NOT_YET) for why in plan.refused.values())
+
+    def _again(self) -> None:
+        """What was not read yet may be by now."""
+        if self.phase == "ready":
+            self.run_worker(self._plan(), group="plan", exclusive=True, exit_on_error=False)
 
     def blocked(self) -> str:
         """Why `y` does nothing now; "" when it works."""
