@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from enum import IntEnum
 
 import msgspec
-from msgspec import Struct, field
+from msgspec import UNSET, Struct, UnsetType, field
 
 from console.fleet import Fleet
 from inventory.errors import ConsoleError
 from inventory.expressions import fold, natural_key
 from inventory.scheduler import Allocation
+from probes.efficiency import CAVEAT, efficiency, total
 from probes.event import SCHEMA, Event, Finding, NodeState, Row, Scalar, Severity, worst
 
 GPU_METRICS = (
@@ -61,6 +62,22 @@ class StatusReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Seconds since the node's last answer; absent if it never did."""
 
 
+class EfficiencyReport(Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the power of a node's GPUs buys. Estimates, never measurements of the work itself."""
+
+    note: str
+    """Why it is no more than an estimate."""
+    gpus: int = 0
+    """GPUs whose figures are known; the next four are of these."""
+    hfu_est_percent: float | None = None
+    """Mean share of the dense 16-bit peak in hardware operations; an upper bound of useful work."""
+    tflops: float | None = None
+    tflops_per_w: float | None = None
+    watts: float | None = None
+    idle_burn_w: dict[str, float] = {}
+    """Job -> watts of its GPUs here that did nothing for limit:straggler.idle_burn_s."""
+
+
 class NodeReport(Struct, frozen=True, kw_only=True):
     """One node of the document."""
 
@@ -70,6 +87,8 @@ class NodeReport(Struct, frozen=True, kw_only=True):
     scheduler: Allocation | None
     gpus: list[Row]
     findings: list[Finding]
+    efficiency: EfficiencyReport | UnsetType = UNSET
+    """Absent where nothing is known: it takes GPM, Hopper and newer, or GPUs that idle in a job."""
 
 
 class FoldedFinding(Struct, frozen=True, kw_only=True):
@@ -145,7 +164,21 @@ def _report(fleet: Fleet, name: str, now: float) -> NodeReport:
         scheduler=facts.allocation,
         gpus=[_gpu(device, s.values) for device, s in facts.devices("gpu") if device],
         findings=fleet.findings[name],
+        efficiency=_efficiency(fleet, name),
     )
+
+
+def _efficiency(fleet: Fleet, name: str) -> EfficiencyReport | UnsetType:
+    found = efficiency(fleet.nodes[name], fleet.rules)
+    all_of = total(found.gpus)
+    idle = {job: round(watts, 1) for job, watts in found.idle_burn_w.items()}
+    if all_of is None:
+        return EfficiencyReport(note=CAVEAT, idle_burn_w=idle) if idle else UNSET
+    return EfficiencyReport(
+        note=CAVEAT, gpus=all_of.gpus, hfu_est_percent=round(all_of.hfu_percent, 1),
+        tflops=round(all_of.tflops, 1), tflops_per_w=round(all_of.tflops_per_w, 3),
+        watts=round(all_of.watts, 1), idle_burn_w=idle,
+    )  # fmt: skip
 
 
 def _gpu(device: str, values: dict[str, Scalar]) -> Row:

@@ -8,6 +8,7 @@ activations count, so it is no MFU. Tensor-active time comes from GPM, Hopper an
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 from msgspec import Struct
 
@@ -21,6 +22,7 @@ from probes.rules import Rules
 
 PEAK_SHARE = {"H100-SXM5-80": 1830 / 1980, "H200-SXM-141": 1830 / 1980}
 """Clock of the data sheet's peak over the card's maximum [mle]; 1 where it was not read."""
+CAVEAT = "estimate: number format and recomputation are not known"
 BUSY_PERCENT = 5.0
 """As the agent counts `idle_s`."""
 
@@ -85,17 +87,43 @@ def idle_burn(nodes: Iterable[Efficiency]) -> dict[str, float]:
     return total
 
 
+class Total(NamedTuple):
+    """Some GPUs of which share, peak and power are known."""
+
+    gpus: int
+    hfu_percent: float
+    """Mean HFU-est."""
+    tflops: float
+    watts: float
+
+    @property
+    def tflops_per_w(self) -> float:
+        """Work per watt."""
+        return self.tflops / self.watts
+
+
+def total(uses: Iterable[Use]) -> Total | None:
+    """Of those that have all three figures; None when none has, or none works."""
+    known = [
+        (u.hfu_percent, u.hfu_tflops, u.watts)
+        for u in uses
+        if u.hfu_percent is not None and u.hfu_tflops is not None and u.watts
+    ]
+    tflops = sum(t for _, t, _ in known)
+    if not tflops:
+        return None
+    share = sum(percent for percent, _, _ in known) / len(known)
+    return Total(len(known), share, tflops, sum(watts for _, _, watts in known))
+
+
 def estimate(gpus: Sequence[Gpu], rules: Rules) -> str:
     """One line about GPUs of one node: HFU-est, power, work per watt; "" without GPM."""
-    uses = [use for gpu in gpus if (use := _use(gpu, rules)).hfu_percent is not None]
-    watts = sum(use.watts or 0.0 for use in uses)
-    if not uses or not watts:
+    all_of = total(_use(gpu, rules) for gpu in gpus)
+    if all_of is None:
         return ""
-    share = sum(use.hfu_percent or 0.0 for use in uses) / len(uses)
-    tflops = sum(use.hfu_tflops or 0.0 for use in uses)
     return (
-        f"HFU-est {share:.1f} % of the 16-bit peak, {tflops / watts:.2f} TFLOPS/W at {watts:.0f} W "
-        "(estimate: number format and recomputation are not known)"
+        f"HFU-est {all_of.hfu_percent:.1f} % of the 16-bit peak, {all_of.tflops_per_w:.2f} TFLOPS/W"
+        f" at {all_of.watts:.0f} W ({CAVEAT})"
     )
 
 

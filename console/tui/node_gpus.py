@@ -24,8 +24,10 @@ from console.tui.text import (
     spark,
 )
 from console.tui.theme import Glyphs
+from probes.efficiency import efficiency, total
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
+from probes.rules import Rules
 
 _GPU = (
     Column("sign", "", 1, 0),
@@ -73,6 +75,25 @@ def gpus(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int) -> list[Lin
         cells["sign"] = marks.get(device, Cell(" "))
         row = [(column, cells.get(column.name, Cell(units.ABSENT))) for column in columns]
         lines.append(joined(Cell(fit(c.text, k.width, k.align), c.style) for k, c in row))
+    return lines
+
+
+def use(facts: NodeFacts, rules: Rules, width: int) -> list[Line]:
+    """What the GPUs' power buys, and what a job's idle GPUs burn; [] where nothing is known."""
+    found, lines = efficiency(facts, rules), []
+    if (all_of := total(found.gpus)) is not None:
+        text = (
+            f"HFU-est {all_of.hfu_percent:.0f} % of the 16-bit peak, "
+            f"{all_of.tflops_per_w:.2f} TFLOPS/W, {all_of.watts / 1000:.1f} kW (estimate)"
+        )
+        lines += labelled("work", text, width, "text")
+    idle_min = rules.limit("straggler.idle_burn_s").value / 60
+    for job, watts in found.idle_burn_w.items():
+        labels = ", ".join(found.idle_gpus[job])
+        text = (
+            f"job {job} burns {watts:.0f} W on {labels}, without work for over {idle_min:.0f} min"
+        )
+        lines += labelled("idle", plain(text), width, "warn")
     return lines
 
 

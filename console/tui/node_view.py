@@ -70,7 +70,8 @@ def _sections(
     fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int, now: float
 ) -> Iterable[_Section]:
     findings = fleet.findings[facts.node.name]
-    yield _Section("GPUs", node_gpus.gpus(fleet, facts, glyphs, width), ("gpu",))
+    cards = node_gpus.gpus(fleet, facts, glyphs, width)
+    yield _Section("GPUs", [*cards, *node_gpus.use(facts, fleet.rules, width)], ("gpu",))
     ports = node_tables.ports(facts, findings, glyphs, width)
     yield _Section("ports", ports, ("infiniband",))
     links = [*node_gpus.links(facts, width), *node_gpus.fabric(facts, width)]

@@ -85,6 +85,18 @@ def test_the_document_is_of_the_published_shape(answer: Answer) -> None:
     assert msgspec.convert(document, Document).schema == document["schema"]
 
 
+def test_efficiency_is_an_estimate_and_absent_where_nothing_is_known(answer: Answer) -> None:
+    _, document = answer
+    told = {node["name"]: node.get("efficiency") for node in document["nodes"]}
+    busy = told["gpu001"]
+    assert busy["note"].startswith("estimate")
+    assert busy["gpus"] == 8
+    assert 0 < busy["hfu_est_percent"] <= 100
+    assert busy["tflops"] / busy["watts"] == pytest.approx(busy["tflops_per_w"], abs=0.001)
+    absent = {node["name"] for node in document["nodes"] if "efficiency" not in node}
+    assert {"gpu014", "gpu016"} <= absent, "one does not answer, one has no work"
+
+
 def test_fail_on_turns_lesser_trouble_into_zero() -> None:
     done = subprocess.run(
         [*COMMAND, "-w", "gpu012", "--json", "--fail-on", "critical"],

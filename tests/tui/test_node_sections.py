@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import msgspec
@@ -250,3 +251,30 @@ def test_evidence_is_named_after_the_drain_and_its_failure_too() -> None:
     assert "      evidence not kept: disk full" in told
     assert told[-1] == "      evidence is in /s/e"
     assert sum(line.startswith("✓") for line in told) == 2
+
+
+def test_the_work_that_the_power_buys_is_told_as_an_estimate() -> None:
+    told = section(sheet([]), "GPUs")
+    (line,) = [line for line in told if "HFU-est" in line]
+    assert line.startswith("work    HFU-est ")
+    assert line.endswith("(estimate)")
+    share, per_w, kw = (float(word) for word in re.findall(r" ([0-9.]+) (?:%|TFLOPS|kW)", line))
+    assert 0 < share <= 54  # tensor-active time, at a clock below that of the peak
+    assert per_w * kw == pytest.approx(8 * share / 100 * 0.989, rel=0.05)  # PFLOPS of 8 H100
+    blind = [sample("gpm", pci(i)) for i in range(8)]
+    assert not any("HFU" in line for line in section(sheet(blind), "GPUs"))
+
+
+def test_gpus_that_idle_in_a_job_are_told_with_what_they_burn() -> None:
+    def idle(seconds: float) -> list[str]:
+        owners: list[dict[str, Scalar]] = [{"gpu": pci(i), "pid": 9, "job": "812"} for i in (0, 1)]
+        readings: list[Event] = [
+            sample("gpu", pci(i), index=i, util_percent=0, power_w=90.0, idle_s=seconds)
+            for i in (0, 1)
+        ]
+        lines = section(sheet([rows("processes", *owners), *readings]), "GPUs")
+        return [line for line in lines if line.startswith("idle")]
+
+    said = "job 812 burns 180 W on GPU0, GPU1, without work for over 10 min"
+    assert idle(900.0) == [f"idle    {said}"]
+    assert idle(500.0) == []
