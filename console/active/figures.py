@@ -203,6 +203,11 @@ def worst_first(campaign: Campaign) -> list[Verdict]:
     return sorted(bad, key=lambda v: (-v.verdict.rank, sure[v.confidence], natural_key(v.name)))
 
 
+def judged(verdict: Verdict) -> bool:
+    """Whether it says that something is wrong: only then how sure it is means anything."""
+    return verdict.verdict in (Severity.INFO, Severity.WARN, Severity.CRITICAL)
+
+
 def unjudged(campaign: Campaign) -> str:
     """Why there is no verdict at all; "" when there is one."""
     if campaign.verdicts:

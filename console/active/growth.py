@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from msgspec import Struct, structs
 
-from console.active import expect, schemes
+from console.active import dead, expect, pair_words, schemes
 from console.active.blame import HELP, LEAVES, blamed
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
@@ -57,7 +57,7 @@ class Walk(Struct):
         if run is None:
             return
         before = self.ran.get(run.group.nodes)
-        if before is None or (before.busbw_gb_s or 0.0) < (run.busbw_gb_s or 0.0):
+        if before is None or (before.busbw_gb_s or 0.0) <= (run.busbw_gb_s or 0.0):
             self.ran[run.group.nodes] = run
 
     def leave(self, out: Collection[str]) -> bool:
@@ -113,7 +113,7 @@ class Growth:
         again = [run.group for run in walk.slow if not blamed(run)]
         self._take(walk, [structs.replace(g, why="slow, again") for g in _disjoint(again)], settled)
         if walk.slow and not walk.left:
-            self._ask_pairs(walk, runs)
+            self._ask_pairs(walk, runs, settled)
 
     def _take(self, walk: Walk, groups: Sequence[Group], settled: Sequence[Run]) -> None:
         """One more round of whole groups."""
@@ -133,27 +133,58 @@ class Growth:
         walk.refused.update(why if gone else {})
         return gone
 
-    def _ask_pairs(self, walk: Walk, runs: Sequence[Run]) -> None:
+    def _ask_pairs(self, walk: Walk, runs: Sequence[Run], settled: Sequence[Run]) -> None:
         """Of the nodes that errors name; of the whole slow part when those are fine."""
+        asked: set[str] = set()
+        while named := self._named(walk, asked):
+            asked |= named
+            if self._pairs_told(walk, runs, named, named) is None:
+                return
+            # Who was named is fine: it was chance, or another one's fault.
+            groups = _disjoint([run.group for run in walk.slow])
+            self._take(walk, [structs.replace(g, why="failed, again") for g in groups], settled)
+            if walk.left or not walk.slow:
+                return
         whole = {node for run in walk.slow for node in run.group.nodes}
-        named = {node for run in walk.slow for node in blamed(run)}
-        every = all(map(blamed, walk.slow))
-        told: list[Verdict] = []
-        for members in (named, whole) if every and named < whole else (whole,):
-            pairs = self._pairs(walk, members)
-            walk.left, mine = pairs.course(runs)
-            if not mine:
-                return
-            told = pairs.verdicts(mine)
-            self._note(walk, told)
-            if walk.left:
-                return
-            walk.rounds = max(run.round for run in mine)
-            if walk.leave([n for v in told if v.drains or _mute(v, named) for n in v.nodes]):
-                return
-        if all(v.verdict is Severity.OK for v in told):
+        told = self._pairs_told(walk, runs, whole, asked)
+        if told and all(v.verdict is Severity.OK for v in told):
             walk.cleared.update(run.group.nodes for run in walk.slow)
             walk.slow = []
+
+    def _named(self, walk: Walk, asked: Collection[str]) -> set[str]:
+        """Nodes that the errors of all slow groups name and nobody asked about."""
+        whole = {node for run in walk.slow for node in run.group.nodes}
+        found = {node for run in walk.slow for node in blamed(run)}
+        every = all(map(blamed, walk.slow)) and found < whole
+        return found - set(asked) if every else set()
+
+    def _pairs_told(
+        self, walk: Walk, runs: Sequence[Run], members: Collection[str], named: Collection[str]
+    ) -> list[Verdict] | None:
+        """What pairs of these say; None while they run, and when somebody is left out by them."""
+        pairs = self._pairs(walk, members)
+        walk.left, mine = pairs.course(runs)
+        if not mine:
+            return None if walk.left else []
+        told = self._spoken(walk, pairs.verdicts(mine))
+        self._note(walk, told)
+        if walk.left:
+            return None
+        walk.rounds = max(run.round for run in mine)
+        out = [n for v in told if v.drains or _mute(v, named) for n in v.nodes]
+        return None if walk.leave(out) else told
+
+    def _spoken(self, walk: Walk, told: Sequence[Verdict]) -> list[Verdict]:
+        """A node that pairs say nothing of is suspected all the same when its rank failed."""
+        failed = {n: r for r in walk.slow if dead.is_suspect(r) for n in blamed(r)}
+        found = []
+        for v in told:
+            if v.kind == "node" and v.verdict is Severity.UNKNOWN and v.name in failed:
+                run = failed[v.name]
+                line = f"round {run.round}: {pair_words.figure(run)}"
+                v = dead.suspected(v.name, run, line, [n for n in walk.nodes if n != v.name])
+            found.append(v)
+        return found
 
     def _note(self, walk: Walk, told: Sequence[Verdict]) -> None:
         """What is wrong, the newest word of each thing; and who is fine."""
@@ -208,10 +239,14 @@ class Growth:
         good = [n for r in ran if r not in slow and measured(r) for n in r.group.nodes]
         good += [n for n in walk.nodes if n in walk.fine]
         part = {node for run in slow for node in run.group.nodes}
+        if self.halves(ran, slow):  # all of it is good, but for who is named if anybody is
+            if not set(members) < part:
+                part = set(walk.nodes)
+                members = ()
+            else:
+                part = set(members)
         spare = [n for n in dict.fromkeys(good) if n not in part][: max(HELP, len(members))]
         chosen = [n for n in walk.nodes if n in members or n in spare]
-        if self.halves(ran, slow):
-            chosen = []
         return Pairs(
             chosen, seed=self.seed, scheme="auto", expected=self.expected, labels=self.labels,
             slow_alone=self.slow_alone, fine_alone=self.fine_alone, after=walk.rounds,

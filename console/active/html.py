@@ -111,7 +111,7 @@ def _verdict(verdict: Verdict) -> Markup:
         ("", f"and {left} more facts" if left > 0 else ""),
         ("cause", verdict.cause),
         ("next", verdict.next_step),
-        ("confidence", verdict.confidence),
+        ("confidence", verdict.confidence if figures.judged(verdict) else ""),
     ]
     title = tag("h3", _badge(verdict.verdict), " ", verdict.say or verdict.name)
     return tag("section", title, _facts(facts), _class=f"verdict {verdict.verdict}")

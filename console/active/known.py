@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import structs
 
 from console.active.pair_words import GENERAL
-from console.active.results import Level, Verdict
+from console.active.results import Confidence, Level, Verdict
 from console.active.solo import CAUSES
 from probes.event import Finding, Severity
 from probes.sanitise import clean
@@ -33,7 +33,43 @@ def told(
     level: Level, verdicts: Sequence[Verdict], findings: Mapping[str, Sequence[Finding]]
 ) -> tuple[Verdict, ...]:
     """The same verdicts; those of a node, GPU or path with what is known of it now."""
-    return tuple(_told(level, verdict, findings) for verdict in verdicts)
+    known = [_told(level, verdict, findings) for verdict in verdicts]
+    return tuple(_never_bare(known, findings))
+
+
+def _never_bare(
+    verdicts: Sequence[Verdict], findings: Mapping[str, Sequence[Finding]]
+) -> list[Verdict]:
+    """A node that is critical now is not just fine, whatever this test could see of it."""
+    found = list(verdicts)
+    for node, of_node in findings.items():
+        worst = [f for f in of_node if f.severity is Severity.CRITICAL]
+        about = [v for v in found if v.kind in ("node", "gpu") and node in v.nodes]
+        if worst and about and all(v.verdict is Severity.OK for v in about):
+            whole = [v for v in about if v.kind == "node"]
+            found = [v for v in found if v not in whole]
+            found.append(_but(whole[0] if whole else None, node, worst))
+    return found
+
+
+def _but(verdict: Verdict | None, node: str, worst: Sequence[Finding]) -> Verdict:
+    """What the test said, and what speaks against it."""
+    of_test = verdict or Verdict(
+        kind="node", name=node, nodes=(node,), verdict=Severity.OK, say=f"{node}: all figures",
+        confidence=Confidence.LIKELY, evidence=tuple(_also(f) for f in worst[:SHOWN]),
+    )  # fmt: skip
+    line = _line(of_test, worst[0])
+    return structs.replace(
+        of_test, verdict=Severity.WARN, confidence=Confidence.LIKELY, cause=line,
+        say=f"{of_test.say}: ok in this test; but: {line}",
+        evidence=of_test.evidence or tuple(_also(f) for f in worst[:SHOWN]),
+        next_step=clean(worst[0].next_step, 2 * CHARS) or f"see the findings of {node}",
+    )  # fmt: skip
+
+
+def _also(finding: Finding) -> str:
+    label = f"{finding.label}: " if finding.label and finding.label not in finding.say else ""
+    return clean(f"also: {label}{finding.say} ({finding.rule})", CHARS)
 
 
 def _told(

@@ -12,7 +12,7 @@ from typing import TypeAlias
 
 from msgspec import structs
 
-from console.active import expect, pair_words, rail_dead
+from console.active import dead, expect, pair_words, rail_dead
 from console.active.blame import HELP, pairs_of
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
@@ -72,15 +72,15 @@ class Rails:
         course = self._course(runs)
         ran = course.best()
         phases = [] if course.left else self._phases(course, runs)
-        dead = rail_dead.verdicts(course, [(pairs, mine) for pairs, _, mine in phases])
+        out = rail_dead.verdicts(course, [(pairs, mine) for pairs, _, mine in phases])
         if not ran:
-            told = {node for v in dead for node in v.nodes}
-            return [*dead, *(_node(n, "no rail has run yet") for n in self.nodes if n not in told)]
+            told = {node for v in out for node in v.nodes}
+            return [*out, *(_node(n, "no rail has run yet") for n in self.nodes if n not in told)]
         usual = self._level(ran)
         if usual is None:
-            found = [self._none(list(ran.values()), course.nodes), *dead]
+            found = [self._none(list(ran.values()), course.nodes), *out]
         else:
-            found = [*self._found(course, usual, phases), *dead]
+            found = [*self._found(course, usual, phases), *out]
         named = {node for v in found if v.kind == "node" for node in v.nodes}
         why = "no figure" if usual is None else self._doubt(ran, found)
         return [*found, *(_node(n, why) for n in self.nodes if n not in named)]
@@ -144,7 +144,7 @@ class Rails:
             return []
         by_rail: dict[int, list[str]] = {}
         for node, run in course.out.items():
-            if rail_dead.is_suspect(run):
+            if dead.is_suspect(run):
                 by_rail.setdefault(run.group.rail or 0, []).append(node)
         return [
             ((*nodes, *course.nodes[: max(HELP, len(nodes))]), rail)

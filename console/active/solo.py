@@ -9,7 +9,7 @@ from msgspec import structs
 
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES
-from console.active.pair_words import SOFTWARE
+from console.active.pair_words import ERROR_CHARS, SOFTWARE, cut
 from console.active.results import Confidence, Level, Progress, Run, Verdict
 from console.active.votes import FULL_NODE, Item, items
 from inventory.expressions import in_order
@@ -67,9 +67,7 @@ def with_expected(level: Level, runs: Sequence[Run], expected: Expected) -> list
     ]
 
 
-def _slow(
-    level: Level, node: str, told: Sequence[Item], expected: Expected
-) -> Iterable[Verdict]:
+def _slow(level: Level, node: str, told: Sequence[Item], expected: Expected) -> Iterable[Verdict]:
     """The node when half of its GPUs agree, else each GPU or link by itself."""
     bad = [item for item in told if item.against]
     if level is Level.NODE:
@@ -213,7 +211,7 @@ def _failed(node: str, run: Run, done: int, expected: Expected) -> Verdict:
     return Verdict(
         kind="node", name=node, nodes=(node,), verdict=severity,
         confidence=Confidence.LIKELY if severity is Severity.CRITICAL else Confidence.SUSPECTED,
-        say=f"{node}: {run.state.value}{': ' + run.error[:160] if run.error else ''}",
+        say=f"{node}: {run.state.value}{': ' + cut(run.error, ERROR_CHARS) if run.error else ''}",
         evidence=tuple(filter(None, (hard, *run.clues[:4]))),
         cause="a GPU, link or NIC corrupts data without noticing" if wrong else hard,
         next_step="drain; run the field diagnostic on each GPU" if wrong

@@ -20,6 +20,8 @@ FINE_ROWS = 6
 """Of these, rows with nothing to see, in tables that list everything."""
 PAGE_ROWS = 300
 """Most rows of a table in HTML."""
+APART = 1.05
+"""Slowest over quickest rank of a run from which it is worth looking at; our estimate."""
 RANKS = 8
 """Most ranks shown of one run."""
 
@@ -269,14 +271,18 @@ def _cluster(campaign: Campaign) -> list[Table]:
 
 
 def _ranks(campaign: Campaign) -> Table:
-    """The quickest and slowest ranks of runs that timed each; facts, not a judgement.
+    """The quickest and slowest ranks of runs in which they differ; facts, not a judgement. None
+    where every verdict is ok.
 
     In one collective all wait for the last: a rank with a short time may be the late one
     (science, finding 1).
     """
     ends: list[tuple[Run, RankTime]] = []
-    for run in campaign.runs:
+    fine = campaign.verdicts and all(v.verdict is Severity.OK for v in campaign.verdicts)
+    for run in () if fine else campaign.runs:
         timed = sorted(run.rank_times, key=lambda t: t.time_us)
+        if not timed or timed[-1].time_us < APART * timed[0].time_us:
+            continue
         if len(timed) > RANKS:
             timed = [*timed[: RANKS // 2], *timed[-RANKS // 2 :]]
         ends += [(run, t) for t in timed]

@@ -131,7 +131,8 @@ def _count(names: list[str]) -> str:
 
 def _verdict(verdict: Verdict, room: int) -> list[Line]:
     style = verdict.verdict.value
-    say = f"{safe(verdict.say) or safe(verdict.name)} ({verdict.confidence})"
+    sure = f" ({verdict.confidence})" if figures.judged(verdict) else ""
+    say = f"{safe(verdict.say) or safe(verdict.name)}{sure}"
     out: list[Line] = [
         (Piece(line[0].text, style), Piece(line[1].text, "title"))
         for line in labelled(MARKS[verdict.verdict], say, room, indent=INDENT)

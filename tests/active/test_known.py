@@ -123,3 +123,35 @@ def test_two_slow_nodes_alone_are_one_pair_and_what_is_known_of_them_tells_more(
     assert "third" in verdict.next_step
     (told,) = known.told(Level.PAIRS, [verdict], {"n1": [FLAP]})
     assert told.cause == "n1 mlx5_3/1: went down 6 times"
+
+
+HUNG = finding(
+    "driver.hung", "GPU1", "driver hangs on GPU1 for 26 s", severity=Severity.CRITICAL,
+    next_step="drain, then reboot the node",
+)  # fmt: skip
+
+
+def test_a_node_that_is_critical_now_is_never_just_fine() -> None:
+    fine = structs.replace(PAIRS, verdict=Severity.OK, cause="", say="n1: 388 GB/s with n2")
+    told = one(HUNG, verdict=fine)
+    assert told.verdict is Severity.WARN
+    assert told.say == "n1: 388 GB/s with n2: ok in this test; but: driver hangs on GPU1 for 26 s"
+    assert told.next_step == "drain, then reboot the node"
+    assert not told.drains
+    other = structs.replace(fine, name="n2", nodes=("n2",))
+    both = known.told(Level.PAIRS, [fine, other], {"n1": [HUNG], "n2": [FLAP]})
+    assert {v.name: v.verdict for v in both} == {"n1": Severity.WARN, "n2": Severity.OK}
+
+
+def test_fine_gpus_of_a_critical_node_do_not_make_it_fine() -> None:
+    gpus = [
+        structs.replace(PAIRS, kind="gpu", name=f"n1 GPU{i}", verdict=Severity.OK) for i in (0, 1)
+    ]
+    port = finding("ib.down", "mlx5_3/1", "is not active", severity=Severity.CRITICAL)
+    told = known.told(Level.GPU, gpus, {"n1": [port], "n2": [HUNG]})
+    assert [(v.kind, v.name, v.verdict) for v in told[2:]] == [("node", "n1", Severity.WARN)]
+    assert "is not active" in told[2].say
+
+
+def test_what_is_wrong_already_is_not_told_twice() -> None:
+    assert one(HUNG).say == PAIRS.say

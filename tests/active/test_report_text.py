@@ -16,7 +16,15 @@ from msgspec.structs import replace
 from rich.cells import cell_len
 
 from console.active import cells, figures, matrix, text
-from console.active.results import Campaign, Confidence, Group, Level, Progress, Verdict
+from console.active.results import (
+    Campaign,
+    Confidence,
+    Group,
+    Level,
+    Progress,
+    RankTime,
+    Verdict,
+)
 from inventory.expressions import expand
 from probes.event import Severity
 from tests.active import campaigns
@@ -222,3 +230,33 @@ def test_a_failed_pair_is_seen_in_a_folded_picture() -> None:
         "gpu004",
         "· 95% ",
     ]
+
+
+@pytest.mark.parametrize("severity", list(Severity))
+def test_only_what_is_wrong_has_a_word_for_how_sure_it_is(severity: Severity) -> None:
+    one = Verdict(
+        kind="node", name="n1", nodes=("n1",), verdict=severity,
+        confidence=Confidence.SUSPECTED, say="n1: so it is",
+    )  # fmt: skip
+    told = text.render(replace(campaigns.pairs(), verdicts=(one,)))
+    wrong = severity in (Severity.INFO, Severity.WARN, Severity.CRITICAL)
+    assert ("(suspected)" in told) == wrong
+
+
+@pytest.mark.parametrize(("slowest_us", "shown"), [(1020.0, False), (1200.0, True)])
+def test_ranks_are_shown_where_they_differ_and_something_is_wrong(
+    slowest_us: float, shown: bool
+) -> None:
+    times = tuple(
+        RankTime(rank=i, node="n1", local_rank=i, time_us=us)
+        for i, us in enumerate((1000.0, 1010.0, slowest_us))
+    )
+    run = replace(campaigns.run(("n1",), 10.0), rank_times=times)
+    fine = Verdict(
+        kind="node", name="n1", nodes=("n1",), verdict=Severity.OK,
+        confidence=Confidence.LIKELY, say="n1",
+    )  # fmt: skip
+    campaign = campaigns.campaign(Level.NODE, ["n1"], [run])
+    bad = replace(fine, verdict=Severity.WARN)
+    assert ("Ranks at" in text.render(replace(campaign, verdicts=(bad,)))) == shown
+    assert "Ranks at" not in text.render(replace(campaign, verdicts=(fine,)))
