@@ -192,3 +192,43 @@ def test_no_rank_is_sure_before_good_partners_tried_it() -> None:
     assert set(again.nodes) == {*NODES} - {"gpu005"}
     (verdict,) = [v for v in found.verdicts(runs) if v.name == "gpu005"]
     assert (verdict.verdict, verdict.confidence) == (Severity.WARN, Confidence.SUSPECTED)
+
+
+def test_a_node_that_dies_between_sizes_is_left_out_of_the_largest() -> None:
+    """Its halves were fine while it lived, so nothing but the error accuses it."""
+    found = localiser(Level.CLUSTER, NODES, seed=1, expected=Expected(), labels={})
+    alive = Fabric(nodes=NODES, sigma=0.01)
+    dead = structs.replace(alive, mute=frozenset({"gpu013"}))
+    rng, runs, number = random.Random(1), list[Run](), 0
+    while groups := found.next_round(runs):
+        number += 1
+        large = any(len(run.group.nodes) == 8 for run in runs)
+        for run in (dead if large else alive).round(groups, number, rng):
+            error = SAYS.format(by="gpu001", dead="gpu013") if run.error else ""
+            runs.append(structs.replace(run, error=error))
+    outcome = Outcome(number, runs, found.verdicts(runs))
+    assert by_verdict(outcome) == {
+        Severity.CRITICAL: {"gpu013"},
+        Severity.OK: {*NODES} - {"gpu013"},
+    }
+    assert any(len(r.group.nodes) == 15 and r.busbw_gb_s for r in runs)
+
+
+@pytest.mark.parametrize("level", [Level.RAILS, Level.CLUSTER])
+def test_a_named_node_whose_pairs_are_refused_is_suspected(level: Level) -> None:
+    """A driver that hangs: the first error names it, then it has no session any more."""
+    found = localiser(level, NODES, seed=1, expected=Expected(), labels={})
+    fabric = Fabric(nodes=NODES, sigma=0.01, refusing=frozenset({"gpu013"}))
+    rng, runs, number = random.Random(1), list[Run](), 0
+    while groups := found.next_round(runs):
+        number += 1
+        for run in fabric.round(groups, number, rng):
+            if run.state is Progress.REFUSED and not any(r.error for r in runs):
+                error = SAYS.format(by="gpu001", dead="gpu013")
+                run = structs.replace(run, state=Progress.FAILED, error=error)
+            elif run.state is Progress.REFUSED:
+                run = structs.replace(run, error="gpu013: no live session (hung)")
+            runs.append(run)
+    verdict = of(Outcome(number, runs, found.verdicts(runs)), "gpu013")
+    assert (verdict.verdict, verdict.drains) == (Severity.WARN, False)
+    assert verdict.say.startswith("gpu013: its rank fails: rank 4")
