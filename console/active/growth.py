@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from msgspec import Struct, structs
 
 from console.active import dead, expect, pair_words, schemes
-from console.active.blame import HELP, LEAVES, blamed
+from console.active.blame import HELP, LEAVES, blamed, reported
 from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
 from console.active.pair_view import SETTLED, measured
@@ -23,6 +23,8 @@ from probes.event import Severity
 SHAPE = ((16, 0.90), (64, 0.80), (1 << 30, 0.50))
 """Up to so many nodes, this share of what few nodes reach (science 6, a guess); beyond 64 half of
 it, as GB200 falls from 820 to 405 GB/s between 2 and 20 racks [cw]."""
+STEP = 0.78
+"""Of another group at least half as large, beyond 64 nodes: that fall is 19 % a doubling."""
 
 
 class Walk(Struct):
@@ -128,7 +130,7 @@ class Growth:
 
     def _refused(self, walk: Walk) -> bool:
         """Nodes that no longer take part are no fault of anybody."""
-        why = {n: r.error for r in walk.slow if r.state is Progress.REFUSED for n in blamed(r)}
+        why = {n: reported(r.error) for r in walk.slow if r.state is Progress.REFUSED for n in blamed(r)}
         gone = walk.leave(why)
         walk.refused.update(why if gone else {})
         return gone
@@ -210,11 +212,11 @@ class Growth:
     def slow(self, ran: Sequence[Run]) -> list[Run]:
         """Groups that are slow or failed, without those that contain a slow one."""
         usual = self.level(ran)
-        bad = [run for run in ran if not measured(run) or usual is None or self._low(run, usual)]
+        bad = [run for run in ran if not measured(run) or usual is None or self._low(run, usual, ran)]
         parts = [set(run.group.nodes) for run in bad]
         return [r for r in bad if not any(part < set(r.group.nodes) for part in parts)]
 
-    def _low(self, run: Run, usual: Level) -> bool:
+    def _low(self, run: Run, usual: Level, ran: Sequence[Run]) -> bool:
         """Below the shape, and where the NIC rate is known below what its wire should carry.
 
         Two nodes may run near the speed inside a node, which more of them never reach.
@@ -222,7 +224,11 @@ class Growth:
         n = len(run.group.nodes)
         allowed = next(share for most, share in SHAPE if n <= most)
         value = run.busbw_gb_s or 0.0
-        if value >= min(allowed, usual.slow) * usual.value:
+        floor = min(allowed, usual.slow) * usual.value
+        if n > SHAPE[1][0]:
+            near = [r for r in ran if n <= 2 * len(r.group.nodes) <= 2 * n]
+            floor = max(floor, STEP * max(r.busbw_gb_s or 0.0 for r in near))
+        if value >= floor:
             return False
         mark = expect.wire(run, self.cap(run))
         return mark is None or expect.wire_gb_s(value, n, run.ranks or n) < mark.value

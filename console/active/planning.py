@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 ROUNDS_AUTO = 5
 """Random pairs, suspects with known-good nodes twice, and one more for a tie."""
+ROUNDS_SEARCH = 16
+"""Of pairs and runs again, beside the rails or sizes: two dead nodes and a slow one took 12."""
 
 
 async def plan(engine: Engine, asked: Asked, kept: store.Kept | None = None) -> CampaignPlan:
@@ -148,9 +150,9 @@ def rounds_at_most(asked: Asked, nodes: int, engine: Engine) -> int:
         case Level.GPU | Level.NODE:
             return 1
         case Level.RAILS:
-            return max(8, *(engine.fleet.nodes[n].node.gpus or 0 for n in asked.nodes)) + 2
+            return max(8, *(engine.fleet.nodes[n].node.gpus or 0 for n in asked.nodes)) + ROUNDS_SEARCH
         case Level.CLUSTER:
-            return math.ceil(math.log2(max(2, nodes))) + 2
+            return math.ceil(math.log2(max(2, nodes))) + ROUNDS_SEARCH
     shift = math.ceil(math.log2(max(2, nodes)))
     return {"full": nodes, "shift": shift}.get(asked.scheme, 1) + ROUNDS_AUTO
 
@@ -158,7 +160,7 @@ def rounds_at_most(asked: Asked, nodes: int, engine: Engine) -> int:
 def rounds_likely(asked: Asked, nodes: int, most: int) -> int:
     """Rounds of a cluster without trouble: suspects cost one or two more."""
     if asked.level is not Level.PAIRS:
-        return max(1, most - 2) if asked.level in TOGETHER else most
+        return max(1, most - ROUNDS_SEARCH) if asked.level in TOGETHER else most
     few = nodes <= FEW
     return {"full": nodes - 1, "shift": most - ROUNDS_AUTO}.get(asked.scheme, nodes if few else 2)
 
