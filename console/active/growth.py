@@ -130,7 +130,12 @@ class Growth:
 
     def _refused(self, walk: Walk) -> bool:
         """Nodes that no longer take part are no fault of anybody."""
-        why = {n: reported(r.error) for r in walk.slow if r.state is Progress.REFUSED for n in blamed(r)}
+        why = {
+            n: reported(r.error)
+            for r in walk.slow
+            if r.state is Progress.REFUSED
+            for n in blamed(r)
+        }
         gone = walk.leave(why)
         walk.refused.update(why if gone else {})
         return gone
@@ -212,7 +217,9 @@ class Growth:
     def slow(self, ran: Sequence[Run]) -> list[Run]:
         """Groups that are slow or failed, without those that contain a slow one."""
         usual = self.level(ran)
-        bad = [run for run in ran if not measured(run) or usual is None or self._low(run, usual, ran)]
+        bad = [
+            run for run in ran if not measured(run) or usual is None or self._low(run, usual, ran)
+        ]
         parts = [set(run.group.nodes) for run in bad]
         return [r for r in bad if not any(part < set(r.group.nodes) for part in parts)]
 

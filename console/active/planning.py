@@ -150,7 +150,9 @@ def rounds_at_most(asked: Asked, nodes: int, engine: Engine) -> int:
         case Level.GPU | Level.NODE:
             return 1
         case Level.RAILS:
-            return max(8, *(engine.fleet.nodes[n].node.gpus or 0 for n in asked.nodes)) + ROUNDS_SEARCH
+            return (
+                max(8, *(engine.fleet.nodes[n].node.gpus or 0 for n in asked.nodes)) + ROUNDS_SEARCH
+            )
         case Level.CLUSTER:
             return math.ceil(math.log2(max(2, nodes))) + ROUNDS_SEARCH
     shift = math.ceil(math.log2(max(2, nodes)))
