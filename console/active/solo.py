@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -71,8 +72,9 @@ def _slow(level: Level, node: str, told: Sequence[Item], expected: Expected) -> 
     """The node when half of its GPUs agree, else each GPU or link by itself."""
     bad = [item for item in told if item.against]
     if level is Level.NODE:
-        nvls = _nvls(told, expected.limit("nccl.nvls_gain"))
         product = expected.spec(node).product
+        usual = product and product.allreduce_ring_gb_s
+        nvls = _nvls(told, expected.limit("nccl.nvls_gain"), usual or math.inf)
         if bad:
             yield _verdict("node", node, node, bad, nvls)
         elif nvls and product and product.allreduce_nvls_gb_s and told[0].run.ranks == FULL_NODE:
@@ -133,11 +135,14 @@ def _by_partners(one: Verdict) -> Verdict:
     )
 
 
-def _nvls(told: Sequence[Item], gain: float) -> str:
-    """Whether the node's all-reduce is no faster than its ring, where NVLS should make it so."""
+def _nvls(told: Sequence[Item], gain: float, usual_ring: float) -> str:
+    """Whether the node's all-reduce is no faster than its ring, where NVLS should make it so.
+
+    One that is faster than any ring of the product uses NVLS, whatever the second run used.
+    """
     busbw = next((i.reading.value for i in told if i.reading.what == "busbw"), None)
     ring = next((i.reading.value for i in told if i.reading.what == "busbw_ring"), None)
-    if busbw is None or ring is None or busbw >= gain * ring:
+    if busbw is None or ring is None or busbw >= gain * min(ring, usual_ring):
         return ""
     return f"NVLS does not seem to be used: {busbw:.0f} GB/s is no more than the ring's {ring:.0f}"
 

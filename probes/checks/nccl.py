@@ -122,6 +122,8 @@ def _gain(look: Look, summary: Sample) -> Iterator[Finding]:
     usual = product and product.allreduce_nvls_gb_s
     if product is None or not usual or not nvls or not ring or nvls >= limit.value * ring:
         return
+    if product.allreduce_ring_gb_s and nvls >= limit.value * product.allreduce_ring_gb_s:
+        return  # no ring is so fast: NVLS is at work, whatever the second run used
     clues = _clues(look)
     yield NVLS.finding(
         look, f"busbw {nvls:.0f} GB/s, as a ring {ring:.0f}: nothing gained from NVLS",

@@ -75,7 +75,7 @@ FABRIC_ERROR = re.compile(r"\[ERROR\]|n't match|mismatch|\bfatal\b|failed", re.I
 LOG_BYTES = 16384
 LOG_CHARS = 250
 
-LIMIT_S = 3.0
+LIMIT_S = 4.0
 """systemctl answers in 10 to 30 ms; below the deadline of a call, so that /proc is still asked."""
 OUTPUT_BYTES = 65536
 """25 units with 8 properties are 6 KB."""

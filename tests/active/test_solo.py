@@ -130,6 +130,10 @@ def test_a_node_that_does_not_use_nvls_is_told_so() -> None:
     assert "NVLS does not seem to be used" in verdict.cause
 
 
+def test_what_is_faster_than_any_ring_uses_nvls() -> None:
+    assert bad(Level.NODE, [node(n, 458.0, 458.0) for n in NODES], CATALOGUE) == []
+
+
 def test_wrong_data_is_a_fault_and_a_missing_program_is_not() -> None:
     runs = [node(n) for n in NODES[:5]]
     runs.append(node("gpu006", None, state=Progress.FAILED, error="128 wrong values"))

@@ -23,7 +23,7 @@ def test_an_idle_node_is_measured(site: Site) -> None:
     (run,) = document["runs"]
     assert (run["group"]["nodes"], run["engine"], run["ranks"]) == (["n1"], "nccl-tests", 8)
     assert (run["state"], run["busbw_gb_s"]) == ("done", 458.31)
-    assert done.code == 0, document["verdicts"]
+    assert done.code == 0, json.dumps(document["verdicts"])
     assert "busbw 458.31" in done.err, "progress is told while it runs"
     state = site.home / "state" / "gpuconsole"
     kept = json.loads((state / "tests" / f"{document['id']}.json").read_bytes())

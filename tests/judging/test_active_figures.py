@@ -180,7 +180,8 @@ def test_what_nccl_says_itself_is_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("nvls", "ring", "told_of"), [(480, 365, False), (371, 365, True), (150, 149, True)]
+    ("nvls", "ring", "told_of"),
+    [(480, 365, False), (371, 365, True), (150, 149, True), (458, 458, False)],
 )
 def test_nvls_that_gains_nothing_over_a_ring(nvls: float, ring: float, told_of: bool) -> None:
     assert ("nccl.nvls" in reduced(Built(), nvls, ring)) is told_of
