@@ -173,7 +173,7 @@ def test_status_drops_parts_but_never_marks_or_the_filter() -> None:
 def test_read_only_has_no_acting_command() -> None:
     """Neither key, nor footer, nor palette, nor help, nor `:`."""
     acting = {c.id for c in commands.COMMANDS if c.acts}
-    assert acting == {"drain", "resume", "test"}
+    assert acting == {"drain", "resume", "test", "stop"}
     assert all(c.shown.isupper() for c in commands.COMMANDS if c.acts)
     for screen in ("fleet", "node"):
         assert not acting & {c.id for c in commands.offered(screen, read_only=True)}
