@@ -101,7 +101,9 @@ def send(*lines: bytes) -> None:
             link.sendto(one, (GROUP, UDP_PORT))
 
 
+@pytest.mark.xdist_group("multicast on loopback")
 def test_two_agents_hear_every_datagram(busy: Machine) -> None:
+    """The group is one for the whole machine: what another run of this says is heard here too."""
     with busy.session() as first, busy.session() as second:
         if told(first)[0].get("udp") is False or told(second)[0].get("udp") is False:
             pytest.skip("no multicast on loopback here")
@@ -112,7 +114,7 @@ def test_two_agents_hear_every_datagram(busy: Machine) -> None:
         for session in (first, second):
             values, rows = told(session)
             assert [(r["rank"], r["step"], r["source"]) for r in rows] == [("3", 121, "udp")]
-            assert (values["foreign"], values["broken"]) == (1, 1)
+            assert min(values["foreign"], values["broken"]) >= 1
 
 
 @given(st.binary(max_size=2000), st.text(max_size=80), st.text(max_size=20))
