@@ -5,13 +5,13 @@ Which groups run is `growth`; here is what their figures say.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from console.active import expect, pair_words
 from console.active.blame import pairs_of
-from console.active.expect import Expected
 from console.active.growth import Growth, Walk
 from console.active.level import Level
+from console.active.lineup import Lineup
 from console.active.pair_view import measured
 from console.active.pair_words import gb_s, hosts
 from console.active.results import Confidence, Group, Run, Verdict
@@ -24,22 +24,10 @@ PAST = 0.90
 class Cluster:
     """Localiser of growing groups."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        seed: int,
-        expected: Expected,
-        labels: Mapping[str, Mapping[str, str]],
-        slow_alone: Mapping[str, str] | None = None,
-        fine_alone: Collection[str] = (),
-    ) -> None:
+    def __init__(self, lineup: Lineup) -> None:
         """Nodes join in the order given: neighbours first."""
-        self.nodes, self.expected = tuple(nodes), expected
-        self.growth = Growth(
-            nodes, seed=seed, expected=expected, labels=labels, slow_alone=slow_alone,
-            fine_alone=fine_alone,
-        )  # fmt: skip
+        self.nodes, self.expected = lineup.nodes, lineup.expected
+        self.growth = Growth(lineup)
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
         """The next size, a slow group again, or pairs of the part that is slow."""

@@ -7,14 +7,14 @@ they name for sure are left out, and the sizes go on without them.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from msgspec import Struct, structs
 
 from console.active import dead, expect, pair_words, schemes
 from console.active.blame import HELP, LEAVES, blamed, reported
-from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
+from console.active.lineup import Lineup
 from console.active.pair_view import SETTLED, measured
 from console.active.pairs import Pairs
 from console.active.results import Group, Progress, Run, Verdict
@@ -74,28 +74,17 @@ class Walk(Struct):
 class Growth:
     """Plans of one set of nodes."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        seed: int,
-        expected: Expected,
-        labels: Mapping[str, Mapping[str, str]],
-        slow_alone: Mapping[str, str] | None = None,
-        fine_alone: Collection[str] = (),
-    ) -> None:
+    def __init__(self, lineup: Lineup) -> None:
         """Nodes join in the order given: neighbours first."""
-        self.nodes, self.seed = tuple(nodes), seed
-        self.expected, self.labels = expected, labels
-        self.slow_alone, self.fine_alone = slow_alone or {}, fine_alone
-        self.capacity = expect.capacities(expected, self.nodes)
+        self.lineup = lineup
+        self.capacity = lineup.capacities()
 
     def walk(self, runs: Sequence[Run]) -> Walk:
         """Size by size as far as they have run; what is slow runs again, then in pairs.
 
         Pairs that are all fine clear a group: it was chance, and the sizes go on.
         """
-        walk = Walk(self.nodes)
+        walk = Walk(self.lineup.nodes)
         settled = [run for run in runs if run.state in SETTLED]
         step = 0
         while step < len(sizes := schemes.doubling(len(walk.nodes))):
@@ -259,11 +248,8 @@ class Growth:
             else:
                 part = set(members)
         spare = [n for n in dict.fromkeys(good) if n not in part][: max(HELP, len(members))]
-        chosen = [n for n in walk.nodes if n in members or n in spare]
-        return Pairs(
-            chosen, seed=self.seed, scheme="auto", expected=self.expected, labels=self.labels,
-            slow_alone=self.slow_alone, fine_alone=self.fine_alone, after=walk.rounds,
-        )  # fmt: skip
+        chosen = tuple(n for n in walk.nodes if n in members or n in spare)
+        return Pairs(structs.replace(self.lineup, nodes=chosen), after=walk.rounds)
 
     def halves(self, ran: Sequence[Run], slow: Sequence[Run]) -> bool:
         """Whether all slow groups consist of parts that were fine alone."""

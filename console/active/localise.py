@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from console.active.cluster import Cluster
 from console.active.expect import Expected
+from console.active.lineup import Lineup
 from console.active.pairs import Pairs
 from console.active.rails import Rails
 from console.active.results import Level, Localiser, Run
@@ -43,17 +44,14 @@ def localiser(
     told = judge_solo(Level.NODE, solo, expected)
     slow = {v.nodes[0]: v.say for v in told if v.verdict in (Severity.WARN, Severity.CRITICAL)}
     fine = frozenset(v.nodes[0] for v in told if v.verdict is Severity.OK)
+    lineup = Lineup(
+        nodes=tuple(nodes), seed=seed, expected=expected, labels=labels, slow_alone=slow,
+        fine_alone=fine,
+    )  # fmt: skip
     if level is Level.PAIRS:
-        return Pairs(
-            nodes, seed=seed, scheme=scheme, expected=expected, labels=labels,
-            slow_alone=slow, fine_alone=fine,
-        )  # fmt: skip
+        return Pairs(lineup, scheme=scheme)
     if level is Level.RAILS:
-        return Rails(
-            nodes, seed=seed, expected=expected, labels=labels, slow_alone=slow, fine_alone=fine
-        )
+        return Rails(lineup)
     if level is Level.CLUSTER:
-        return Cluster(
-            nodes, seed=seed, expected=expected, labels=labels, slow_alone=slow, fine_alone=fine
-        )
+        return Cluster(lineup)
     raise ValueError(f"level {level} has no rounds to choose; see judge_solo")

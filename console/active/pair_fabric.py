@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import statistics
 
+from msgspec import structs
+
 from console.active import expect, pair_words
 from console.active.pair_groups import Fault
 from console.active.pair_plan import PARTNERS
@@ -109,9 +111,7 @@ def _all(
     verdict: Severity,
     clues: tuple[str, ...],
 ) -> Verdict:
-    if len(view.nodes) == 2:
-        return _both(view, say, expected, provenance, verdict, clues)
-    return Verdict(
+    told = Verdict(
         kind="fabric", name="all pairs", nodes=tuple(view.nodes), verdict=verdict,
         confidence=Confidence.LIKELY, say=say, evidence=clues,
         cause="; ".join(clues) or "the fabric, settings all nodes share, or the expectation",
@@ -119,24 +119,17 @@ def _all(
         "node stands out",
         expected=expected, provenance=provenance,
     )  # fmt: skip
+    return _of_one_pair(told) if len(view.nodes) == 2 else told
 
 
-def _both(
-    view: View,
-    say: str,
-    expected: float | None,
-    provenance: str,
-    verdict: Severity,
-    clues: tuple[str, ...],
-) -> Verdict:
+def _of_one_pair(told: Verdict) -> Verdict:
     """The only pair there is: nothing tells the nodes and the fabric apart."""
-    pair = "-".join(view.nodes)
-    return Verdict(
-        kind="path", name=pair, nodes=tuple(view.nodes), verdict=verdict,
-        confidence=Confidence.SUSPECTED, say=say.replace("all pairs are", f"{pair} is"),
-        evidence=clues, cause="; ".join(clues) or pair_words.ONE_OF,
+    pair = "-".join(told.nodes)
+    return structs.replace(
+        told, kind="path", name=pair, confidence=Confidence.SUSPECTED,
+        say=told.say.replace("all pairs are", f"{pair} is"),
+        cause="; ".join(told.evidence) or pair_words.ONE_OF,
         next_step="two nodes alone cannot tell which: test them with a third one",
-        expected=expected, provenance=provenance,
     )  # fmt: skip
 
 

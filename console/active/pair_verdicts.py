@@ -10,10 +10,11 @@ slow; not fast with any fellow suspect; no fault of a whole group about; and few
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from functools import cached_property
 
 from console.active import pair_fabric, pair_words
+from console.active.lineup import Lineup
 from console.active.pair_groups import Fault, faults, pairs
 from console.active.pair_plan import PARTNERS, SURE
 from console.active.pair_view import BAD, Edge, Look, View, measured
@@ -27,16 +28,15 @@ FAR = 0.80
 """Below it a node that reached the gray zone once is not slow by itself, but now and then."""
 
 
-def judge(view: View, slow_alone: Mapping[str, str], fine_alone: Collection[str]) -> list[Verdict]:
+def judge(view: View, lineup: Lineup) -> list[Verdict]:
     """Fabric first, then nodes, paths, and what is fine."""
-    return _Judge(view, slow_alone, fine_alone).all()
+    return _Judge(view, lineup).all()
 
 
 class _Judge:
-    def __init__(
-        self, view: View, slow_alone: Mapping[str, str], fine_alone: Collection[str]
-    ) -> None:
-        self.view, self.slow_alone, self.fine_alone = view, slow_alone, fine_alone
+    def __init__(self, view: View, lineup: Lineup) -> None:
+        self.view = view
+        self.slow_alone, self.fine_alone = lineup.slow_alone, lineup.fine_alone
         self.named: set[str] = set()
         """Nodes that some verdict is about."""
 

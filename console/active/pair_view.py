@@ -20,9 +20,9 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
-from console.active import alike, expect
-from console.active.expect import Expected
+from console.active import alike
 from console.active.level import CPU_ENGINES, Level, grade, level, upper
+from console.active.lineup import Lineup
 from console.active.results import Progress, Run
 from probes.event import Severity
 
@@ -81,18 +81,13 @@ class Edge(Struct, frozen=True):
 class View:
     """All settled pair runs, judged."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        runs: Sequence[Run],
-        expected: Expected,
-        labels: Mapping[str, Mapping[str, str]],
-    ) -> None:
+    def __init__(self, lineup: Lineup, runs: Sequence[Run]) -> None:
         """`runs`: settled pair runs over these nodes, of any rounds."""
-        self.nodes, self.labels, self.expected = nodes, labels, expected
+        nodes = lineup.nodes
+        self.nodes, self.labels, self.expected = nodes, lineup.labels, lineup.expected
         self.runs = runs
-        self.key = topology_key(nodes, labels)
-        self.capacity = expect.capacities(expected, nodes)
+        self.key = topology_key(nodes, self.labels)
+        self.capacity = lineup.capacities()
         found = list(filter(measured, runs))
         self._usual, self._kinds = alike.commonest(found), alike.kinds(found)
         self.levels = self._levels()

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 
 from console.active import schemes
-from console.active.expect import Expected, capacities
+from console.active.lineup import Lineup
 from console.active.pair_plan import follow_up
 from console.active.pair_verdicts import judge
 from console.active.pair_view import SETTLED, View
@@ -29,24 +29,12 @@ class Pairs:
     """Localiser of one set of nodes, over whole nodes or over one rail of them."""
 
     def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        seed: int,
-        scheme: str,
-        expected: Expected,
-        labels: Mapping[str, Mapping[str, str]],
-        slow_alone: Mapping[str, str] | None = None,
-        fine_alone: Collection[str] = (),
-        rail: int | None = None,
-        after: int = 0,
+        self, lineup: Lineup, *, scheme: str = "auto", rail: int | None = None, after: int = 0
     ) -> None:
-        """`slow_alone`: node -> what its own test said; `after`: rounds run before the first."""
-        self.nodes, self.seed, self.scheme = tuple(nodes), seed, scheme
-        self.expected, self.labels = expected, labels
-        self.slow_alone, self.fine_alone = slow_alone or {}, fine_alone
+        """`after`: rounds that ran before the first of these."""
+        self.lineup, self.nodes, self.scheme = lineup, lineup.nodes, scheme
         self.rail, self.after = rail, after
-        self.known = bool(capacities(expected, self.nodes)) and rail is None
+        self.known = bool(lineup.capacities()) and rail is None
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
         """What is left of the first round that is not complete; [] when nothing is left to tell."""
@@ -72,7 +60,7 @@ class Pairs:
 
     def verdicts(self, runs: Sequence[Run]) -> list[Verdict]:
         """Also of a campaign that is not over: what is not told apart yet is suspected."""
-        return judge(self.view(self.mine(runs)), self.slow_alone, self.fine_alone)
+        return judge(self.view(self.mine(runs)), self.lineup)
 
     def mine(self, runs: Sequence[Run]) -> list[Run]:
         """Settled pairs of these nodes and this rail."""
@@ -89,7 +77,7 @@ class Pairs:
 
     def view(self, runs: Sequence[Run]) -> View:
         """These runs judged."""
-        return View(self.nodes, runs, self.expected, self.labels)
+        return View(self.lineup, runs)
 
     def _base(self) -> int:
         """Rounds of the scheme."""
@@ -100,7 +88,7 @@ class Pairs:
 
     def _planned(self, number: int, before: Sequence[Run]) -> list[Group]:
         """Round `number` (from 1), by the runs of the rounds before it."""
-        rng = random.Random(f"{self.seed}/{self.rail}/{number}")
+        rng = random.Random(f"{self.lineup.seed}/{self.rail}/{number}")
         base = self._base()
         if number <= base:
             return [
@@ -125,4 +113,4 @@ class Pairs:
             return schemes.shift_round(self.nodes, index)
         if self._base() > 1 or self.scheme == "full":
             return schemes.full_round(self.nodes, index)
-        return schemes.random_pairs(self.nodes, random.Random(self.seed))
+        return schemes.random_pairs(self.nodes, random.Random(self.lineup.seed))

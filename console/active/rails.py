@@ -7,15 +7,15 @@ which pairs on that rail name, or the whole rail, on which all pairs are slow al
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeAlias
 
 from msgspec import structs
 
 from console.active import dead, expect, pair_words, rail_dead
 from console.active.blame import HELP, pairs_of
-from console.active.expect import Expected
 from console.active.level import CPU_ENGINES, Level, level
+from console.active.lineup import Lineup
 from console.active.pair_view import measured
 from console.active.pair_words import gb_s
 from console.active.pairs import Pairs
@@ -39,23 +39,12 @@ Phase: TypeAlias = tuple[Pairs, list[Group], list[Run]]
 class Rails:
     """Localiser over all rails of these nodes."""
 
-    def __init__(
-        self,
-        nodes: Sequence[str],
-        *,
-        seed: int,
-        expected: Expected,
-        labels: Mapping[str, Mapping[str, str]],
-        slow_alone: Mapping[str, str] | None = None,
-        fine_alone: Collection[str] = (),
-    ) -> None:
+    def __init__(self, lineup: Lineup) -> None:
         """The node with the fewest GPUs says how many rails there are."""
-        self.nodes, self.seed = tuple(nodes), seed
-        self.expected, self.labels = expected, labels
-        self.slow_alone, self.fine_alone = slow_alone or {}, fine_alone
-        known = [g for node in nodes if (g := expected.spec(node).gpus)]
+        self.lineup, self.nodes = lineup, lineup.nodes
+        known = [g for node in self.nodes if (g := lineup.expected.spec(node).gpus)]
         self.rails = min(known, default=GPUS)
-        self.capacity = expect.capacities(expected, self.nodes)
+        self.capacity = lineup.capacities()
 
     def next_round(self, runs: Sequence[Run]) -> list[Group]:
         """One rail a round, slow ones again, then rounds of pairs: on who was left out, on those
@@ -159,10 +148,8 @@ class Rails:
         return [(course.nodes, rail) for rail in self._again(course) if rail in slow]
 
     def _on(self, nodes: Sequence[str], rail: int, after: int) -> Pairs:
-        return Pairs(
-            nodes, seed=self.seed, scheme="auto", expected=expect.NOTHING, labels=self.labels,
-            slow_alone=self.slow_alone, fine_alone=self.fine_alone, rail=rail, after=after,
-        )  # fmt: skip
+        there = structs.replace(self.lineup, nodes=tuple(nodes), expected=expect.NOTHING)
+        return Pairs(there, rail=rail, after=after)
 
     # Verdicts
 

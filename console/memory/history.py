@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from console.memory import past, read
 from console.memory.lemon import Incident, Lemon, Outage
+from console.memory.notes import Deed
 from probes.event import Severity
 from probes.own import Own
 
@@ -199,7 +200,7 @@ def _outage(outage: Outage) -> Iterator[Event]:
         yield Event(at=outage.over, what="back", say="back in work")
 
 
-def _act(act: read.Act) -> str:
+def _act(act: Deed) -> str:
     reason = f": {act.reason}" if act.reason else ""
     outcome = "" if act.ok else f" FAILED, {act.detail}"
     return f"{act.verb} by {act.by}{outcome}{reason}"

@@ -25,16 +25,21 @@ class Look(Struct, frozen=True):
     found: dict[str, list[Finding]]
 
 
-class Act(Struct, frozen=True, kw_only=True):
-    """The outcome of a drain or resume from here, for one node."""
+class Deed(Struct, frozen=True, kw_only=True):
+    """The outcome of a drain or resume from here."""
 
-    node: str
     at: float
     verb: str
     by: str
     reason: str
     ok: bool
     detail: str
+
+
+class Act(Deed, frozen=True, kw_only=True):
+    """A deed, and the node it was done to."""
+
+    node: str
 
 
 class Boot(Struct, frozen=True):

@@ -12,6 +12,7 @@ from msgspec import Struct
 from console.memory.book import SLOT_S, THIRD_S
 from console.memory.lemon import Failure, Incident, Lemon, Outage, score
 from console.memory.metrics import METRICS, unpack
+from console.memory.notes import Deed
 from console.memory.thin import DAY, DAY_S, FINE, HOUR, Level
 from probes.event import Severity
 
@@ -35,17 +36,6 @@ class Boots(NamedTuple):
     first_at: float
     last_at: float
     boot_id: str
-
-
-class Act(Struct, frozen=True, kw_only=True):
-    """Something done from here."""
-
-    at: float
-    verb: str
-    by: str
-    reason: str
-    ok: bool
-    detail: str
 
 
 class Result(Struct, frozen=True, kw_only=True):
@@ -151,11 +141,11 @@ def boots(db: sqlite3.Connection, node: str, since: float) -> list[Boots]:
     return [Boots(*row) for row in db.execute(query, (_id(db, node), since))]
 
 
-def acts(db: sqlite3.Connection, node: str, since: float) -> list[Act]:
+def acts(db: sqlite3.Connection, node: str, since: float) -> list[Deed]:
     """What was done from here since then."""
     query = "SELECT at, verb, by, reason, ok, detail FROM act WHERE node=? AND at>=? ORDER BY at"
     return [
-        Act(at=row[0], verb=row[1], by=row[2], reason=row[3], ok=bool(row[4]), detail=row[5])
+        Deed(at=row[0], verb=row[1], by=row[2], reason=row[3], ok=bool(row[4]), detail=row[5])
         for row in db.execute(query, (_id(db, node), since))
     ]
 

@@ -8,40 +8,26 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
 
 from textual import work
-from textual.screen import Screen
 from textual.widgets import Input
-from textual.worker import Worker
 
 from console.tui import commands
 from console.tui.plan_view import shown_path
+from console.tui.screens.inside import Inside
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
-
 
 KEPT_SHOWN_S = 8.0
 """A path takes longer to read than a word."""
 
 
-class ActingScreen(Screen[None]):
+class ActingScreen(Inside[None]):
     """A screen with nodes to act on. Subclasses say which and how to draw themselves."""
 
     AUTO_FOCUS = ""
     SCREEN_NAME = ""
     """Key into Command.screens."""
-
-    @property
-    def console_app(self) -> ConsoleApp:
-        """The app with its engine."""
-        from console.tui.app import ConsoleApp
-
-        assert isinstance(self.app, ConsoleApp)
-        return self.app
 
     def chosen(self) -> list[str]:
         """Nodes an action is about."""
@@ -62,10 +48,6 @@ class ActingScreen(Screen[None]):
         app = self.app
         read_only = bool(getattr(getattr(app, "engine", None), "read_only", True))
         return commands.allowed(action, read_only=read_only)
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A worker of a screen that failed is told as one of the app: it does not bubble up."""
-        self.console_app.on_worker_state_changed(event)
 
     def action_drain(self, reason: str = "") -> None:
         """Plan, confirm, drain, show what the scheduler says."""

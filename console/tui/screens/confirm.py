@@ -7,7 +7,7 @@ the screen, and only from outside the input lines. Closing does not stop what ha
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -16,16 +16,13 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static
-from textual.worker import Worker
 
 from console.tui.plan_view import outcome_lines, plan_lines, proposed_reason, title
+from console.tui.screens.inside import Inside
 from console.tui.text import Cell, Line, plain
 from console.tui.widgets.sheet import Lines, Sheet
 from inventory.errors import ConsoleError
 from inventory.scheduler import Plan, Step
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
 
 SETTLE_S = 0.3
 """After the last keystroke in the reason, before the scheduler is read again."""
@@ -34,7 +31,7 @@ LETTERS = frozenset({"yes", "reason", "override", "despite"})
 """Actions of single letters."""
 
 
-class Confirm(ModalScreen[bool]):
+class Confirm(ModalScreen[bool], Inside[bool]):
     """Dismisses with whether the plan was carried out (or begun)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,18 +53,6 @@ class Confirm(ModalScreen[bool]):
         self.phase = "planning"
         """planning, ready, running, over."""
         self._settle: Timer | None = None
-
-    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
-        """A worker of this screen that failed is told as one of the app: it does not bubble up."""
-        self.console_app.on_worker_state_changed(event)
-
-    @property
-    def console_app(self) -> ConsoleApp:
-        """The app with its engine."""
-        from console.tui.app import ConsoleApp
-
-        assert isinstance(self.app, ConsoleApp)
-        return self.app
 
     def compose(self) -> ComposeResult:
         """Plan, reason, count, keys."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from textual import on
 from textual.app import ComposeResult
@@ -21,18 +21,16 @@ from console.active.results import Level
 from console.active.safety import NOT_YET
 from console.tui.campaign_view import LEVEL_KEYS, level_line, plan_lines
 from console.tui.plan_view import title
+from console.tui.screens.inside import Inside
 from console.tui.text import Cell, Line, plain
 from console.tui.widgets.sheet import Lines, Sheet
 from inventory.errors import ConsoleError
-
-if TYPE_CHECKING:
-    from console.tui.app import ConsoleApp
 
 AGAIN_S = 1.0
 """Until a plan that waits for a node's first readings is made again."""
 
 
-class Launch(ModalScreen[CampaignPlan | None]):
+class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
     """Dismisses with the plan to carry out, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -56,14 +54,6 @@ class Launch(ModalScreen[CampaignPlan | None]):
         self.trouble = ""
         self.phase = "planning"
         """planning, ready."""
-
-    @property
-    def console_app(self) -> ConsoleApp:
-        """The app with its engine."""
-        from console.tui.app import ConsoleApp
-
-        assert isinstance(self.app, ConsoleApp)
-        return self.app
 
     def compose(self) -> ComposeResult:
         """The plan and its keys."""
