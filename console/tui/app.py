@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import importlib
 import os
 import signal
 import sys
@@ -31,10 +32,13 @@ from console.tui.paint import cropped
 from console.tui.roster import Roster
 from console.tui.screens.acting import ActingScreen
 from console.tui.screens.fleet import FleetScreen
+from console.tui.screens.prompting import PromptingScreen
 from console.tui.terminal import HangUp, Terminal
 from console.tui.text import plain
 from console.tui.theme import THEME, Look, look_here
-from inventory.errors import ConsoleError
+from console.tui.trail import Place, Trail
+from console.tui.views import VIEW_IDS
+from inventory.errors import ConsoleError, UsageError
 from probes.event import Finding
 
 if TYPE_CHECKING:
@@ -67,7 +71,7 @@ class Palette(Provider):
         if not isinstance(screen, ActingScreen) or not isinstance(app, ConsoleApp):
             return []
         offered = commands.offered(screen.SCREEN_NAME, read_only=app.engine.read_only)
-        return [(c, partial(screen.run_action, c.id)) for c in offered if c.palette]
+        return [(c, partial(screen.run_action, c.does)) for c in offered if c.palette]
 
     async def discover(self) -> Hits:
         """Everything, before anything is typed."""
@@ -122,6 +126,11 @@ class ConsoleApp(App[None]):
         self._hang_up: HangUp | None = None
         self._trouble = ""
         self._asked_to_leave = False
+        self.trail = Trail()
+        self.trail.visit(Place("fleet"))
+        self._fleet_screen = FleetScreen(self.roster)
+        self._views: dict[str, Screen[None]] = {}
+        """Views that were opened once."""
 
     @cached_property
     def bench(self) -> Bench:
@@ -157,7 +166,56 @@ class ConsoleApp(App[None]):
 
     def get_default_screen(self) -> FleetScreen:
         """The fleet."""
-        return FleetScreen(self.roster)
+        return self._fleet_screen
+
+    def go(self, view: str) -> None:
+        """Show a view, from wherever the operator is. Its cursor and scroll are as they left it."""
+        self._show_view(view)
+        self.trail.visit(Place(view))
+
+    def _show_view(self, view: str) -> None:
+        while len(self.screen_stack) > 1:
+            self.pop_screen()
+        if view == "fleet":
+            return
+        if view not in self._views:
+            module = importlib.import_module(f"console.tui.screens.{view}")
+            self._views[view] = module.screen(self)
+            self.install_screen(self._views[view], view)
+        self.push_screen(view)
+
+    @property
+    def view(self) -> str:
+        """The view shown, or the one below a node or a campaign."""
+        names = [getattr(screen, "SCREEN_NAME", "") for screen in self.screen_stack]
+        return next((name for name in reversed(names) if name in VIEW_IDS), "fleet")
+
+    def open_node(self, name: str) -> None:
+        """Show a node over the view. Raises UsageError for a node that is not in the inventory."""
+        if name not in self.roster.index:
+            raise UsageError(f"there is no node {name!r} in the inventory")
+        self.trail.visit(Place(self.view, name))
+        self._show_node(name)
+
+    def _show_node(self, name: str) -> None:
+        from console.tui.screens.node import NodeScreen
+
+        self.push_screen(NodeScreen(name))
+
+    def close_node(self) -> None:
+        """Back to the view below."""
+        self.pop_screen()
+        self.trail.visit(Place(self.view))
+
+    def move(self, steps: int) -> None:
+        """Along the trail, back (negative) or forward."""
+        place = self.trail.move(steps)
+        if place is None:
+            self.notify("nothing further that way")
+            return
+        self._show_view(place.view)
+        if place.node:
+            self._show_node(place.node)
 
     def on_mount(self) -> None:
         """Paint first, collect after."""
@@ -199,11 +257,17 @@ class ConsoleApp(App[None]):
         """Judge what changed, in slices, then let the screen on top read the Fleet once."""
         await self._judge()
         if not self.paused:
-            self.roster.changed(self.fleet.take_dirty())
+            self._changed(self.fleet.take_dirty())
             await self._build()
         screen = self.screen
         if isinstance(screen, ActingScreen) and screen.is_mounted:
             screen.redraw(self.now())
+
+    def _changed(self, names: set[str]) -> None:
+        self.roster.changed(names)
+        for view in self._views.values():
+            if isinstance(view, PromptingScreen):
+                view.changed(names)
 
     async def _build(self) -> None:
         if not self.roster.reads_values:
@@ -237,9 +301,9 @@ class ConsoleApp(App[None]):
         if self.paused:
             self.paused_at = None
             self.roster.thaw()
-            self.roster.changed(self.fleet.take_dirty())
+            self._changed(self.fleet.take_dirty())
         else:
-            self.roster.changed(self.fleet.take_dirty())
+            self._changed(self.fleet.take_dirty())
             self.roster.freeze()
             self.paused_at = self.clock()
 
@@ -247,7 +311,7 @@ class ConsoleApp(App[None]):
         """The operator has seen it."""
         self.fleet.acknowledge(finding.node, finding.rule, finding.device)
         self.fleet.tick(self.clock(), SLICE_S)
-        self.roster.changed(self.fleet.take_dirty())
+        self._changed(self.fleet.take_dirty())
         self.notify(f"acknowledged: {plain(finding.say)}", markup=False)
 
     def start_test(self, plan: CampaignPlan) -> None:

@@ -47,6 +47,8 @@ class State(NamedTuple):
     errors: tuple[str, ...]
     answered: int
     """Nodes that answered at least once."""
+    view: str = ""
+    """The view's name and headline; "" for the fleet."""
 
 
 def status(state: State, glyphs: Glyphs, width: int) -> Line:
@@ -59,7 +61,9 @@ def _status_parts(state: State, glyphs: Glyphs) -> Iterable[Part]:
         yield Part((Cell(f" PAUSED {units.age(state.paused_s)} ", "band"),), 0)
     if state.read_only:
         yield Part((Cell(" READ-ONLY ", "band"),), 2)
-    yield Part((Cell(cut(plain(state.cluster), 20), "title"),), 7)
+    if state.view:
+        yield Part((Cell(plain(state.view), "title"),), 0)
+    yield Part((Cell(cut(plain(state.cluster), 20), "dim" if state.view else "title"),), 7)
     yield from _counts(state, glyphs)
     yield Part((Cell(_answers(state), "text"),), 6)
     if state.marked:

@@ -11,6 +11,8 @@ from collections.abc import Iterator
 from msgspec import Struct
 from textual.binding import Binding, BindingType
 
+from console.tui.views import VIEW_IDS, VIEWS
+
 
 class Command(Struct, frozen=True, kw_only=True):
     """One thing the operator can do."""
@@ -25,33 +27,61 @@ class Command(Struct, frozen=True, kw_only=True):
     """One or two words for the footer."""
     help: str
     """One sentence for the help screen and the palette."""
-    screens: tuple[str, ...] = ("fleet", "node")
+    screens: tuple[str, ...]
     acts: bool = False
     """Changes something outside the console: confirmed, and absent in read-only mode."""
     footer: int = 0
     """Importance in the footer, 1 first; 0 keeps it out."""
     group: str = "Look"
     palette: bool = True
+    action: str = ""
+    """Textual's name of the action where it is not the id."""
+
+    @property
+    def does(self) -> str:
+        """What `run_action` takes."""
+        return self.action or self.id
 
 
-EVERY = ("fleet", "node", "tests", "campaign")
+EVERY = (*VIEW_IDS, "node", "campaign")
 """Names of the screens."""
+TABLES = tuple(name for name in VIEW_IDS if name != "tests")
+"""Views whose rows are about nodes: filter, marks, prompt."""
+NODES = (*TABLES, "node")
+_GO: tuple[Command, ...] = tuple(
+    Command(
+        id=view.id,
+        keys=(view.key,),
+        shown=view.key,
+        label=view.label,
+        help=view.question,
+        screens=EVERY,
+        group="Views",
+        footer=21,
+        action=f"view('{view.id}')",
+    )
+    for view in VIEWS
+)
 
 # fmt: off
 COMMANDS: tuple[Command, ...] = (
-    Command(id="open", keys=("enter",), shown="enter", label="open", screens=("fleet", "tests"),
+    *_GO,
+    Command(id="open", keys=("enter",), shown="enter", label="open", screens=VIEW_IDS,
             footer=2, help="Show everything about the node, or the test, under the cursor."),
     Command(id="back", keys=("escape",), shown="esc", label="back", footer=3,
             help="Back to the view before.", screens=("node", "tests", "campaign")),
-    Command(id="tests", keys=("7",), shown="7", label="tests", footer=20,
-            help="Show active tests: what runs, what ran before, and what they found."),
-    Command(id="show_all", keys=("escape",), shown="esc", label="show all", screens=("fleet",),
-            group="Find", help="Remove the filter."),
-    Command(id="next_fault", keys=("n",), shown="n", label="fault", footer=5,
+    Command(id="go_back", keys=("left_square_bracket",), shown="[", label="before", screens=EVERY,
+            group="Views", help="Back to where you were before, as in a browser."),
+    Command(id="go_forward", keys=("right_square_bracket",), shown="]", label="after",
+            screens=EVERY,
+            group="Views", help="Forward again."),
+    Command(id="show_all", keys=("escape",), shown="esc", label="show all", screens=TABLES,
+            group="Find", help="Remove the filter; without one, back to the fleet."),
+    Command(id="next_fault", keys=("n",), shown="n", label="fault", screens=NODES, footer=5,
             help="Go to the next node that is not ok (in a node: the next finding)."),
-    Command(id="previous_fault", keys=("N",), shown="N", label="previous fault",
+    Command(id="previous_fault", keys=("N",), shown="N", label="previous fault", screens=NODES,
             help="Go to the previous node that is not ok (in a node: the previous finding)."),
-    Command(id="filter", keys=("slash",), shown="/", label="filter", screens=("fleet",), footer=4,
+    Command(id="filter", keys=("slash",), shown="/", label="filter", screens=TABLES, footer=4,
             group="Find", help="Show only matching nodes, e.g. state:crit node:gpu0* temp>85."),
     Command(id="sort", keys=("S",), shown="S", label="sort", screens=("fleet",), footer=12,
             group="Find", help="Choose the order of the nodes; choosing it again reverses it."),
@@ -61,34 +91,39 @@ COMMANDS: tuple[Command, ...] = (
             help="Fold the panel of newest problems: small, large, gone."),
     Command(id="pause", keys=("p",), shown="p", label="pause", footer=11, screens=EVERY,
             help="Freeze what is shown; collecting goes on."),
-    Command(id="mark", keys=("space",), shown="space", label="mark", screens=("fleet",), footer=6,
+    Command(id="mark", keys=("space",), shown="space", label="mark", screens=TABLES, footer=6,
             group="Mark", help="Mark or unmark the node under the cursor and go down."),
     Command(id="mark_range", keys=("ctrl+@", "ctrl+space"), shown="ctrl-space", label="range",
-            screens=("fleet",), group="Mark", help="Mark from the last marked node to the cursor."),
-    Command(id="mark_invert", keys=("asterisk",), shown="*", label="invert", screens=("fleet",),
+            screens=TABLES, group="Mark", help="Mark from the last marked node to the cursor."),
+    Command(id="mark_invert", keys=("asterisk",), shown="*", label="invert", screens=TABLES,
             group="Mark", help="Mark every shown node that is not marked, and unmark the others."),
     Command(id="mark_clear", keys=("ctrl+backslash",), shown="ctrl-\\", label="unmark",
-            screens=("fleet",), group="Mark", help="Remove every mark, also of nodes not shown."),
-    Command(id="acknowledge", keys=("a",), shown="a", label="ack", footer=10, group="Act",
+            screens=TABLES, group="Mark", help="Remove every mark, also of nodes not shown."),
+    Command(id="acknowledge", keys=("a",), shown="a", label="ack",
+            screens=NODES, footer=10, group="Act",
             help="Acknowledge the top finding (in a node: the selected one)."),
     Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=3, group="Act",
-            screens=("fleet", "node", "campaign"),
+            screens=(*NODES, "campaign"),
             help="Take the marked nodes, or this one, out of work; the plan comes first."),
-    Command(id="resume", keys=("U",), shown="U", label="resume", acts=True, footer=8, group="Act",
+    Command(id="resume", keys=("U",), shown="U", label="resume",
+            screens=NODES, acts=True, footer=8, group="Act",
             help="Give the marked nodes, or this one, back to work; the plan comes first."),
-    Command(id="test", keys=("T",), shown="T", label="test", acts=True, footer=13, group="Act",
+    Command(id="test", keys=("T",), shown="T", label="test",
+            screens=NODES, acts=True, footer=13, group="Act",
             help="Test the marked nodes, or this one: GPUs, nodes, pairs, rails, all; asks first."),
     Command(id="stop", keys=("X",), shown="X", label="stop", acts=True, footer=5, group="Act",
             screens=("tests", "campaign"),
             help="Stop the test that runs; what it measured is kept."),
-    Command(id="evidence", keys=("e",), shown="e", label="evidence", footer=19, group="Act",
+    Command(id="evidence", keys=("e",), shown="e", label="evidence",
+            screens=NODES, footer=19, group="Act",
             help="Gather an evidence bundle of the marked nodes, or this one; drains do it first."),
-    Command(id="ssh", keys=("s",), shown="s", label="ssh", footer=9, group="Act",
+    Command(id="ssh", keys=("s",), shown="s", label="ssh", screens=NODES, footer=9, group="Act",
             help="Log in to the node; the console keeps collecting and comes back after exit."),
     Command(id="copy", keys=("y",), shown="y", label="copy", footer=16, group="Act",
-            screens=("fleet", "node", "tests", "campaign"),
+            screens=EVERY,
             help="Copy the marked nodes, or this one, as a folded host list (OSC 52)."),
-    Command(id="command", keys=("colon",), shown=":", label="command", footer=17, group="Find",
+    Command(id="command", keys=("colon",), shown=":", label="command",
+            screens=TABLES, footer=17, group="Find",
             help="Type a command, e.g. :drain bad link, :sort temp, :mark state:crit."),
     Command(id="palette", keys=("ctrl+p",), shown="ctrl-p", label="palette", group="Find",
             screens=EVERY, help="Search all commands by their words.", palette=False),
@@ -113,7 +148,7 @@ def bindings(screen: str) -> list[BindingType]:
     return [
         Binding(
             ",".join(command.keys),
-            command.id,
+            command.does,
             command.label,
             id=command.id,
             tooltip=command.help,

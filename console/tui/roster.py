@@ -107,6 +107,12 @@ class Roster:
         """Whether order or filter need every summary, not only verdict and name."""
         return bool(self.filter) or self.sort not in ("verdict", "node")
 
+    def shown(self, now: float) -> list[str]:
+        """Names that the filter lets through, in natural order."""
+        if not self.filter:
+            return list(self.index)
+        return [n for n in self.index if self.filter(self._subject(n, now))]
+
     def order(self, now: float) -> list[str]:
         """Names of the nodes shown, in order. Uses summaries as they are; see `build`."""
         names: Iterable[str] = self.index

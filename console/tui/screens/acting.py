@@ -87,11 +87,17 @@ class ActingScreen(Inside[None]):
             self.console_app.start_test(plan)
             self.app.push_screen(CampaignScreen(plan.id))
 
-    def action_tests(self) -> None:
-        """The tests that run and ran."""
-        from console.tui.screens.campaigns import CampaignsScreen
+    def action_view(self, view: str) -> None:
+        """Go to one of the numbered views."""
+        self.console_app.go(view)
 
-        self.app.push_screen(CampaignsScreen())
+    def action_go_back(self) -> None:
+        """To the place before."""
+        self.console_app.move(-1)
+
+    def action_go_forward(self) -> None:
+        """To the place after."""
+        self.console_app.move(1)
 
     def action_evidence(self) -> None:
         """Gather bundles of the chosen nodes; nothing is changed, so nothing is asked."""

@@ -47,11 +47,7 @@ class BenchScreen(ActingScreen):
     async def _key_clicked(self, event: Lines.Clicked) -> None:
         command = next((c for end, c in self._ends if event.x < end), None)
         if command:
-            await self.run_action(command)
-
-    def action_back(self) -> None:
-        """To where the operator came from."""
-        self.dismiss()
+            await self.run_action(commands.BY_ID[command].does)
 
     @work(exit_on_error=False, group="act")
     async def action_stop(self) -> None:
@@ -169,6 +165,10 @@ class CampaignsScreen(BenchScreen):
         if self.read_at is not None or self.entries:
             lines.show([campaign_view.why(self._current(), look.glyphs, lines.size.width)])
 
+    def action_back(self) -> None:
+        """To the fleet."""
+        self.console_app.go("fleet")
+
     def _current(self) -> Entry | None:
         return self.entries.get(self.grid.cursor or "")
 
@@ -273,6 +273,10 @@ class CampaignScreen(BenchScreen):
         if not self._report and not self.trouble:
             lines.append((Cell("reading", "dim"),))
         return lines + self._report
+
+    def action_back(self) -> None:
+        """To where the operator came from."""
+        self.dismiss()
 
     def chosen(self) -> list[str]:
         """The nodes that the campaign proposes to drain, as far as they are in the inventory."""

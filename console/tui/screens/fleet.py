@@ -8,17 +8,14 @@ from typing import ClassVar
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import BindingType
-from textual.widgets import Input
 
-from console.tui import bars, commandline, commands, view
-from console.tui.filter import Filter
+from console.tui import bars, commands, view
 from console.tui.roster import Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, plain
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
-from inventory.errors import ConsoleError, UsageError
 from probes.event import Finding, Severity
 
 STREAM_SIZES = ("small", "large", "gone")
@@ -32,10 +29,9 @@ class FleetScreen(MarkingScreen):
 
     def __init__(self, roster: Roster) -> None:
         """The roster outlives the screen: marks and filter are the operator's, not the widget's."""
-        super().__init__(roster)
+        super().__init__(roster, id="fleet")
         self.wide = False
         self.stream_size = "small"
-        self._ends: list[tuple[int, str]] = []
 
     def compose(self) -> ComposeResult:
         """One widget per line group."""
@@ -57,15 +53,6 @@ class FleetScreen(MarkingScreen):
         """Small terminals give the grid most of the height."""
         self._fit_stream()
 
-    @on(Lines.Resized)
-    def _resized(self) -> None:
-        self.draw_lines()
-
-    def on_screen_resume(self) -> None:
-        """Coming back from a node."""
-        if self.is_mounted:
-            self.draw_lines()
-
     def _columns(self, width: int) -> list[Column]:
         return view.columns(width, list(self.roster.index), wide=self.wide)
 
@@ -78,32 +65,11 @@ class FleetScreen(MarkingScreen):
         if self.focused is None:
             self.set_focus(self.grid)
         self.grid.show(self.roster.order(now))
-        self._status()
+        self.draw_status(self.grid.order)
         if not self.console_app.paused:
             self._stream()
             self._why()
-        self._keys()
-
-    def _status(self) -> None:
-        app, roster = self.console_app, self.roster
-        fleet, shown = roster.fleet, set(self.grid.order)
-        state = bars.State(
-            cluster=app.engine.cluster,
-            nodes=len(roster.index),
-            counts=fleet.counts(),
-            oldest_s=fleet.oldest_age(app.clock()),
-            shown=len(shown),
-            filter=roster.filter.text,
-            sort=roster.sort + (" reversed" if roster.reverse else ""),
-            marked=len(roster.marked),
-            hidden=len(roster.marked - shown),
-            paused_s=app.paused_s,
-            read_only=app.engine.read_only,
-            errors=app.errors(),
-            answered=len(fleet.seen),
-        )
-        status = self.query_one("#status", Lines)
-        status.show([bars.status(state, app.look.glyphs, status.size.width)])
+        self.draw_keys()
 
     def _stream(self) -> None:
         lines = self.query_one("#stream", Lines)
@@ -129,18 +95,6 @@ class FleetScreen(MarkingScreen):
         glyphs = self.console_app.look.glyphs
         lines.show([bars.why(top, plain(text), glyphs, lines.size.width)])
 
-    def _keys(self) -> None:
-        lines = self.query_one("#keys", Lines)
-        footer = commands.footer("fleet", read_only=self.console_app.engine.read_only)
-        line, self._ends = bars.keys(footer, lines.size.width)
-        lines.show([line])
-
-    @on(Lines.Clicked, "#keys")
-    async def _key_clicked(self, event: Lines.Clicked) -> None:
-        command = next((c for end, c in self._ends if event.x < end), None)
-        if command:
-            await self.run_action(command)
-
     def _fit_stream(self) -> None:
         height = self.app.size.height
         small = 0 if height < 16 else 3 if height < 22 else 5 if height < 40 else 9
@@ -162,20 +116,10 @@ class FleetScreen(MarkingScreen):
 
     def action_open(self, name: str = "") -> None:
         """Show one node."""
-        from console.tui.screens.node import NodeScreen
-
         target = name or self.grid.cursor
-        if target is None:
-            return
-        if target not in self.roster.index:
-            raise UsageError(f"there is no node {target!r} in the inventory")
-        self.grid.touched = True
-        self.app.push_screen(NodeScreen(target))
-
-    def action_show_all(self) -> None:
-        """Remove the filter."""
-        if self.roster.filter:
-            self._set_filter("")
+        if target is not None:
+            self.grid.touched = True
+            self.console_app.open_node(target)
 
     def action_next_fault(self) -> None:
         """Cursor to the next node that is not ok, around the end."""
@@ -196,67 +140,13 @@ class FleetScreen(MarkingScreen):
                 return
         self.notify("no node shown has a problem")
 
-    def action_filter(self, text: str | None = None) -> None:
-        """Ask for a filter, or set it."""
-        if text is None:
-            self.query_one(Prompt).ask("/", self.roster.filter.text)
-        else:
-            self._set_filter(text)
-
-    def action_command(self) -> None:
-        """Ask for a command."""
-        self.query_one(Prompt).ask(":", "")
-
-    def _set_filter(self, text: str) -> None:
-        self.roster.filter = Filter(text)
-        self.draw_lines()
-
-    @on(Prompt.Typed)
-    def _typed(self, event: Prompt.Typed) -> None:
-        if event.kind != "/":
-            return
-        prompt = self.query_one(Prompt)
-        try:
-            self._set_filter(event.text)
-        except UsageError as error:
-            prompt.complain(str(error))
-        else:
-            prompt.complain("")
-
-    @on(Prompt.Answered)
-    def _answered(self, event: Prompt.Answered) -> None:
-        self.set_focus(self.grid)
-        if event.text is None:
-            if event.kind == "/":
-                self._set_filter(event.before)
-            return
-        try:
-            if event.kind == "/":
-                self._set_filter(event.text)
-            elif event.text.strip():
-                self._carry_out(event.text)
-        except ConsoleError as error:
-            self.notify(str(error), severity="warning", markup=False)
-
-    def _carry_out(self, line: str) -> None:
-        app = self.console_app
-        request = commandline.parse(line, read_only=app.engine.read_only)
-        match request.id:
-            case "drain" | "resume" | "open" | "ssh":
-                getattr(self, f"action_{request.id}")(request.text)
-            case "filter":
-                self._set_filter(request.text)
-            case "sort" if request.text:
-                self._sort(request.text)
-            case "mark" if request.text:
-                self.mark_text(request.text)
-            case _:
-                self.call_later(self.run_action, request.id)
-
-    def action_sort(self) -> None:
-        """Choose an order from a menu."""
+    def action_sort(self, text: str = "") -> None:
+        """Choose an order, from a menu where none is named."""
         from console.tui.screens.sort import SortMenu
 
+        if text:
+            self._sort(text)
+            return
         self.app.push_screen(SortMenu(self.roster.sort), self._sorted)
 
     def _sorted(self, name: str | None) -> None:
@@ -289,7 +179,3 @@ class FleetScreen(MarkingScreen):
             return
         self.console_app.acknowledge(top)
         self.draw_lines()
-
-    @on(Input.Submitted)
-    def _swallow(self, event: Input.Submitted) -> None:
-        event.stop()

@@ -2,72 +2,91 @@
 
 from __future__ import annotations
 
-from console.tui.roster import Roster
-from console.tui.screens.acting import ActingScreen
+from collections.abc import Iterable, Sequence
+
+from console.tui.screens.prompting import PromptingScreen
 from console.tui.widgets.grid import Grid
 
 
-class MarkingScreen(ActingScreen):
-    """A screen with a grid whose nodes can be marked."""
+class MarkingScreen(PromptingScreen):
+    """A screen with a grid whose rows are about nodes that can be marked."""
 
-    def __init__(self, roster: Roster) -> None:
-        """The roster keeps the marks."""
-        super().__init__(id="fleet")
-        self.roster = roster
-        self.range_start: str | None = None
-        """Where a range begins: the last node marked by hand."""
+    range_start: str | None = None
+    """Where a range begins: the last row marked by hand."""
 
     @property
     def grid(self) -> Grid:
         """The grid."""
         return self.query_one("#grid", Grid)
 
-    def chosen(self) -> list[str]:
-        """Marked nodes, else the one under the cursor."""
-        return self.roster.chosen(self.grid.cursor)
+    @property
+    def body(self) -> Grid:
+        """See PromptingScreen."""
+        return self.grid
 
-    def mark_text(self, text: str) -> None:
-        """Mark what `:mark all|none|EXPRESSION` names. Raises FilterError."""
+    def nodes_of(self, key: str) -> Sequence[str]:
+        """The nodes a row is about."""
+        return (key,)
+
+    def chosen(self) -> list[str]:
+        """Marked nodes, else those of the row under the cursor."""
+        if self.roster.marked or self.grid.cursor is None:
+            return self.roster.chosen(None)
+        return [n for n in self.nodes_of(self.grid.cursor) if n in self.roster.index]
+
+    def action_mark(self, text: str = "") -> None:
+        """Mark or unmark, then go down; or mark what `:mark all|none|EXPRESSION` names."""
+        if text:
+            self._mark_text(text)
+            return
+        key = self.grid.cursor
+        if key is None:
+            return
+        on_now = not self._all_marked(key)
+        self.roster.mark(self._known([key]), on=on_now)
+        self.range_start = key if on_now else None
+        self.grid.touched = True
+        self.grid.action_move(1)
+        self.draw_lines()
+
+    def _mark_text(self, text: str) -> None:
         roster = self.roster
         if text == "none":
             roster.mark(list(roster.marked), on=False)
         else:
-            names = self.grid.order if text == "all" else roster.matching(text)
+            names = self._known(self.grid.order) if text == "all" else roster.matching(text)
             roster.mark(names)
             self.notify(
                 f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False
             )
         self.draw_lines()
 
-    def action_mark(self) -> None:
-        """Mark or unmark, then go down."""
-        name = self.grid.cursor
-        if name is None:
-            return
-        on_now = name not in self.roster.marked
-        self.roster.mark([name], on=on_now)
-        self.range_start = name if on_now else None
-        self.grid.touched = True
-        self.grid.action_move(1)
-        self.draw_lines()
+    def _known(self, keys: Iterable[str]) -> list[str]:
+        """Nodes of these rows that are in the inventory, each once."""
+        names = (name for key in keys for name in self.nodes_of(key))
+        return [name for name in dict.fromkeys(names) if name in self.roster.index]
+
+    def _all_marked(self, key: str) -> bool:
+        names = self._known([key])
+        return bool(names) and self.roster.marked.issuperset(names)
 
     def action_mark_range(self) -> None:
-        """Mark from the last marked node to the cursor."""
+        """Mark from the last marked row to the cursor."""
         order, cursor = self.grid.order, self.grid.cursor
         if cursor is None:
             return
         start = self.range_start if self.range_start in order else cursor
         low, high = sorted((order.index(start or cursor), order.index(cursor)))
-        self.roster.mark(order[low : high + 1])
+        self.roster.mark(self._known(order[low : high + 1]))
         self.range_start = cursor
         self.draw_lines()
 
     def action_mark_invert(self) -> None:
         """Turn marks around among the nodes shown."""
         roster = self.roster
-        was = set(roster.marked)
-        roster.mark([n for n in self.grid.order if n in was], on=False)
-        roster.mark([n for n in self.grid.order if n not in was])
+        was, shown = set(roster.marked), self._known(self.grid.order)
+        roster.mark([n for n in shown if n in was], on=False)
+        roster.mark([n for n in shown if n not in was])
         self.draw_lines()
 
     def action_mark_clear(self) -> None:

@@ -87,11 +87,11 @@ class NodeScreen(ActingScreen):
     async def _key_clicked(self, event: Lines.Clicked) -> None:
         command = next((c for end, c in self._ends if event.x < end), None)
         if command:
-            await self.run_action(command)
+            await self.run_action(commands.BY_ID[command].does)
 
     def action_back(self) -> None:
-        """To the fleet."""
-        self.dismiss()
+        """To the view it was opened from."""
+        self.console_app.close_node()
 
     def action_next_fault(self) -> None:
         """Next finding."""
