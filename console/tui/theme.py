@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.style import Style
 from textual.theme import Theme
 
+from console.tui import palettes
 from probes.event import Severity
 
 
@@ -79,58 +80,12 @@ def depth_of(environ: Mapping[str, str]) -> Depth:
     return Depth(16)
 
 
-_MONO: Mapping[str, str] = {
-    "text": "",
-    "ok": "",
-    "info": "",
-    "warn": "bold",
-    "critical": "bold reverse",
-    "unknown": "bold underline",
-    "dim": "dim",
-    "stale": "dim italic",
-    "head": "bold underline",
-    "title": "bold",
-    "key": "bold",
-    "mark": "bold",
-    "band": "reverse",
-    "busy": "",
-    "held": "bold",
-}
-_SIXTEEN: Mapping[str, str] = {
-    **_MONO,
-    "info": "bright_cyan",
-    "warn": "bold yellow",
-    "critical": "bold bright_red",
-    "unknown": "bold bright_magenta",
-    "stale": "bright_black",
-    "dim": "bright_black",
-    "key": "bold cyan",
-    "mark": "bold bright_cyan",
-    "busy": "cyan",
-    "held": "yellow",
-}
-# xterm-256 indices nearest to Okabe-Ito: 202 vermilion, 214 orange, 74 blue, 175 purple.
-_MANY: Mapping[str, str] = {
-    **_MONO,
-    "info": "color(74)",
-    "warn": "color(214)",
-    "critical": "bold color(202)",
-    "unknown": "color(175)",
-    "stale": "color(244)",
-    "dim": "color(244)",
-    "key": "bold color(74)",
-    "mark": "bold color(74)",
-    "busy": "color(74)",
-    "held": "color(214)",
-}
-
-
 class Look:
-    """Glyphs and styles of this terminal. Style names are the keys of the tables above."""
+    """Glyphs and styles of this terminal. Style names are the keys of palettes.MONO."""
 
     def __init__(self, glyphs: Glyphs = UNICODE, depth: Depth = Depth(256)) -> None:  # noqa: B008
         """Parse each style once; cursor variants are derived on first use."""
-        table = {0: _MONO, 16: _SIXTEEN}.get(depth.colours, _MANY)
+        table = {0: palettes.MONO, 16: palettes.DARK_16}.get(depth.colours, palettes.DARK_256)
         self.glyphs = glyphs
         self.depth = depth
         self._styles = {name: Style.parse(text) for name, text in table.items()}
