@@ -3,9 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from textual.widget import Widget
 
 from console.tui.screens.prompting import PromptingScreen
 from console.tui.widgets.grid import Grid
+
+
+class Rows(Protocol):
+    """Something with a cursor on one of many keys: a grid, a canvas."""
+
+    order: list[str]
+    cursor: str | None
+    touched: bool
+    """Whether the operator moved the cursor."""
+
+    def action_move(self, lines: int) -> None:
+        """Cursor up or down in `order`."""
+        ...
 
 
 class MarkingScreen(PromptingScreen):
@@ -20,7 +36,12 @@ class MarkingScreen(PromptingScreen):
         return self.query_one("#grid", Grid)
 
     @property
-    def body(self) -> Grid:
+    def rows(self) -> Rows:
+        """What the marks are shown in."""
+        return self.grid
+
+    @property
+    def body(self) -> Widget:
         """See PromptingScreen."""
         return self.grid
 
@@ -30,23 +51,23 @@ class MarkingScreen(PromptingScreen):
 
     def chosen(self) -> list[str]:
         """Marked nodes, else those of the row under the cursor."""
-        if self.roster.marked or self.grid.cursor is None:
+        if self.roster.marked or self.rows.cursor is None:
             return self.roster.chosen(None)
-        return [n for n in self.nodes_of(self.grid.cursor) if n in self.roster.index]
+        return [n for n in self.nodes_of(self.rows.cursor) if n in self.roster.index]
 
     def action_mark(self, text: str = "") -> None:
         """Mark or unmark, then go down; or mark what `:mark all|none|EXPRESSION` names."""
         if text:
             self._mark_text(text)
             return
-        key = self.grid.cursor
+        key = self.rows.cursor
         if key is None:
             return
         on_now = not self._all_marked(key)
         self.roster.mark(self._known([key]), on=on_now)
         self.range_start = key if on_now else None
-        self.grid.touched = True
-        self.grid.action_move(1)
+        self.rows.touched = True
+        self.rows.action_move(1)
         self.draw_lines()
 
     def _mark_text(self, text: str) -> None:
@@ -54,7 +75,7 @@ class MarkingScreen(PromptingScreen):
         if text == "none":
             roster.mark(list(roster.marked), on=False)
         else:
-            names = self._known(self.grid.order) if text == "all" else roster.matching(text)
+            names = self._known(self.rows.order) if text == "all" else roster.matching(text)
             roster.mark(names)
             self.notify(
                 f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False
@@ -72,7 +93,7 @@ class MarkingScreen(PromptingScreen):
 
     def action_mark_range(self) -> None:
         """Mark from the last marked row to the cursor."""
-        order, cursor = self.grid.order, self.grid.cursor
+        order, cursor = self.rows.order, self.rows.cursor
         if cursor is None:
             return
         start = self.range_start if self.range_start in order else cursor
@@ -84,7 +105,7 @@ class MarkingScreen(PromptingScreen):
     def action_mark_invert(self) -> None:
         """Turn marks around among the nodes shown."""
         roster = self.roster
-        was, shown = set(roster.marked), self._known(self.grid.order)
+        was, shown = set(roster.marked), self._known(self.rows.order)
         roster.mark([n for n in shown if n in was], on=False)
         roster.mark([n for n in shown if n not in was])
         self.draw_lines()
