@@ -35,7 +35,7 @@ from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.prompting import PromptingScreen
 from console.tui.terminal import HangUp, Terminal
 from console.tui.text import plain
-from console.tui.theme import THEME, Look, look_here
+from console.tui.theme import ON_BLACK, OWN_GROUND, Look, look_here
 from console.tui.trail import Place, Trail
 from console.tui.views import VIEW_IDS
 from inventory.errors import ConsoleError, UsageError
@@ -190,17 +190,20 @@ class ConsoleApp(App[None]):
         names = [getattr(screen, "SCREEN_NAME", "") for screen in self.screen_stack]
         return next((name for name in reversed(names) if name in VIEW_IDS), "fleet")
 
-    def open_node(self, name: str) -> None:
-        """Show a node over the view. Raises UsageError for a node that is not in the inventory."""
+    def open_node(self, name: str, at: tuple[str, str] | None = None) -> None:
+        """Show a node over the view, `at` a finding (rule, device) of it.
+
+        Raises UsageError for a node that is not in the inventory.
+        """
         if name not in self.roster.index:
             raise UsageError(f"there is no node {name!r} in the inventory")
         self.trail.visit(Place(self.view, name))
-        self._show_node(name)
+        self._show_node(name, at)
 
-    def _show_node(self, name: str) -> None:
+    def _show_node(self, name: str, at: tuple[str, str] | None = None) -> None:
         from console.tui.screens.node import NodeScreen
 
-        self.push_screen(NodeScreen(name))
+        self.push_screen(NodeScreen(name, at))
 
     def close_node(self) -> None:
         """Back to the view below."""
@@ -219,10 +222,19 @@ class ConsoleApp(App[None]):
 
     def on_mount(self) -> None:
         """Paint first, collect after."""
-        self.register_theme(THEME)
-        self.theme = THEME.name
+        for theme in (OWN_GROUND, ON_BLACK):
+            self.register_theme(theme)
+        self.theme = self.look.widgets.name
         self._watch_terminal()
         self.call_after_refresh(self._start)
+
+    def set_theme(self, name: str) -> None:
+        """Show another theme at once. Raises UsageError for one that does not exist."""
+        self.look.use(name)
+        self.theme = self.look.widgets.name
+        for screen in {*self.screen_stack, *self._views.values()}:
+            for widget in screen.query("*"):
+                widget.refresh()
 
     def _watch_terminal(self) -> None:
         loop = asyncio.get_running_loop()
@@ -307,12 +319,15 @@ class ConsoleApp(App[None]):
             self.roster.freeze()
             self.paused_at = self.clock()
 
-    def acknowledge(self, finding: Finding) -> None:
-        """The operator has seen it."""
-        self.fleet.acknowledge(finding.node, finding.rule, finding.device)
+    def acknowledge(self, *findings: Finding) -> None:
+        """The operator has seen them."""
+        for finding in findings:
+            self.fleet.acknowledge(finding.node, finding.rule, finding.device)
         self.fleet.tick(self.clock(), SLICE_S)
         self._changed(self.fleet.take_dirty())
-        self.notify(f"acknowledged: {plain(finding.say)}", markup=False)
+        first, more = findings[0], len(findings) - 1
+        said = f"{plain(first.say)} (and {more} more)" if more else plain(first.say)
+        self.notify(f"acknowledged: {said}", markup=False)
 
     def start_test(self, plan: CampaignPlan) -> None:
         """Run a confirmed plan; it goes on whatever screen is shown."""

@@ -1,9 +1,9 @@
 """How severities look: glyph, then word, then colour, so that losing one never loses the meaning.
 
-The terminal's own foreground and background are kept: fewer bytes over a slow line, and light and
-dark terminals both stay readable. Colours are the Okabe-Ito set (vermilion, orange, sky blue,
-reddish purple), chosen because people with any common colour blindness can tell them apart; ok is
-not coloured at all, so that a healthy fleet is a calm screen.
+The styles of each theme are in palettes.py. `auto` takes dark or light by COLORFGBG, which many
+terminals set (rxvt, Konsole, iTerm2), and dark where it is absent. Asking the terminal (OSC 11)
+would know more often, but a terminal that does not answer costs a wait before the first paint, and
+an answer that comes late over a slow link is read as keys, and a key here may act on a node.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import NamedTuple
 from rich.style import Style
 from textual.theme import Theme
 
-from console.tui import palettes
+from console.tui.palettes import MONO, THEMES
+from inventory.errors import UsageError
 from probes.event import Severity
 
 
@@ -80,14 +81,40 @@ def depth_of(environ: Mapping[str, str]) -> Depth:
     return Depth(16)
 
 
+def ground_of(environ: Mapping[str, str]) -> str:
+    """ "dark" or "light" by COLORFGBG's last number, the ground: 7 and 9 to 15 are bright."""
+    last = environ.get("COLORFGBG", "").rpartition(";")[2]
+    bright = last.isdecimal() and int(last) < 16 and int(last) not in (*range(7), 8)
+    return "light" if bright else "dark"
+
+
 class Look:
     """Glyphs and styles of this terminal. Style names are the keys of palettes.MONO."""
 
-    def __init__(self, glyphs: Glyphs = UNICODE, depth: Depth = Depth(256)) -> None:  # noqa: B008
-        """Parse each style once; cursor variants are derived on first use."""
-        table = {0: palettes.MONO, 16: palettes.DARK_16}.get(depth.colours, palettes.DARK_256)
+    def __init__(
+        self,
+        glyphs: Glyphs = UNICODE,
+        depth: Depth = Depth(256),  # noqa: B008
+        theme: str = "auto",
+        ground: str = "dark",
+    ) -> None:
+        """`ground` is the terminal's own, "dark" or "light". Raises UsageError as `use` does."""
         self.glyphs = glyphs
         self.depth = depth
+        self.ground = ground
+        self.use(theme)
+
+    def use(self, theme: str) -> None:
+        """Change to a theme in place: every widget shares this object and shows it when redrawn.
+
+        Parses each style once; cursor variants are derived on first use. Raises UsageError for a
+        theme that does not exist.
+        """
+        if theme not in THEMES:
+            raise UsageError(f"there is no theme {theme!r}: {', '.join(THEMES)}")
+        palette = THEMES[theme][self.ground]
+        table = {0: MONO, 16: palette.sixteen}.get(self.depth.colours, palette.many)
+        self.theme = theme
         self._styles = {name: Style.parse(text) for name, text in table.items()}
         self._cursor: dict[str, Style] = {}
 
@@ -100,49 +127,65 @@ class Look:
         style = self._cursor.get(name)
         if style is None:
             kept = name in ("warn", "critical", "unknown", "info") and self.depth.colours
-            base = self.style(name) if kept else Style.null()
+            base = self.style(name) if kept else self.style("text")
             style = self._cursor[name] = base + Style(reverse=True)
         return style
 
+    @property
+    def widgets(self) -> Theme:
+        """Textual's own widgets (inputs, palette, toasts) in the same colours."""
+        painted = self.theme == "high-contrast" and self.depth.colours
+        return ON_BLACK if painted else OWN_GROUND
 
-def look_here(encoding: str | None) -> Look:
-    """The look of the terminal this process draws on (`encoding` is stderr's: Textual's output)."""
-    return Look(glyphs_for(encoding), depth_of(os.environ))
+
+def look_here(encoding: str | None, *, theme: str = "auto", ascii: bool = False) -> Look:  # noqa: A002
+    """The look of the terminal this process draws on (`encoding` is stderr's: Textual's output).
+
+    `ascii` asks for ASCII glyphs even where the encoding could carry more. Raises UsageError for a
+    theme that does not exist.
+    """
+    glyphs = ASCII if ascii else glyphs_for(encoding)
+    return Look(glyphs, depth_of(os.environ), theme, ground_of(os.environ))
 
 
-THEME = Theme(
-    name="gpuconsole",
-    ansi=True,
-    primary="ansi_blue",
-    secondary="ansi_cyan",
-    warning="ansi_yellow",
-    error="ansi_bright_red",
-    success="ansi_cyan",
-    accent="ansi_cyan",
-    foreground="ansi_default",
-    background="ansi_default",
-    surface="ansi_default",
-    panel="ansi_default",
-    boost="ansi_default",
-    dark=True,
-    variables={
-        "ansi-background": "ansi_default",
-        "ansi-foreground": "ansi_default",
-        "input-cursor-text-style": "reverse",
-        "input-cursor-background": "ansi_default",
-        "input-cursor-foreground": "ansi_default",
-        "input-selection-background": "ansi_bright_blue",
-        "input-selection-foreground": "ansi_black",
-        "block-cursor-foreground": "ansi_black",
-        "block-cursor-background": "ansi_white",
-        "border-blurred": "ansi_bright_black",
-        "scrollbar": "ansi_bright_black",
-        "scrollbar-hover": "ansi_white",
-        "scrollbar-active": "ansi_white",
-        "scrollbar-background": "ansi_default",
-        "scrollbar-background-hover": "ansi_default",
-        "scrollbar-background-active": "ansi_default",
-        "scrollbar-corner-color": "ansi_default",
-    },
-)
-"""Textual's own widgets (inputs, palette, toasts) in the terminal's own colours."""
+def _widgets(name: str, letters: str, ground: str, line: str) -> Theme:
+    return Theme(
+        name=name,
+        ansi=True,
+        primary="ansi_blue",
+        secondary="ansi_cyan",
+        warning="ansi_yellow",
+        error="ansi_bright_red",
+        success="ansi_cyan",
+        accent="ansi_cyan",
+        foreground=letters,
+        background=ground,
+        surface=ground,
+        panel=ground,
+        boost=ground,
+        dark=True,
+        variables={
+            "ansi-background": ground,
+            "ansi-foreground": letters,
+            "input-cursor-text-style": "reverse",
+            "input-cursor-background": ground,
+            "input-cursor-foreground": letters,
+            "input-selection-background": "ansi_bright_blue",
+            "input-selection-foreground": "ansi_black",
+            "block-cursor-foreground": "ansi_black",
+            "block-cursor-background": "ansi_white",
+            "border-blurred": line,
+            "scrollbar": line,
+            "scrollbar-hover": "ansi_white",
+            "scrollbar-active": "ansi_white",
+            "scrollbar-background": ground,
+            "scrollbar-background-hover": ground,
+            "scrollbar-background-active": ground,
+            "scrollbar-corner-color": ground,
+        },
+    )
+
+
+OWN_GROUND = _widgets("gpuconsole", "ansi_default", "ansi_default", "ansi_bright_black")
+"""In the terminal's own colours."""
+ON_BLACK = _widgets("gpuconsole-on-black", "ansi_bright_white", "ansi_black", "ansi_white")
