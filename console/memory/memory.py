@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from console.active.results import Campaign
     from console.fleet import Fleet
     from console.memory.lemon import Incident, Lemon
+    from console.memory.told import Happening
     from console.memory.writer import Writer
 
 log = logging.getLogger(__name__)
@@ -217,6 +218,15 @@ class Memory:
         with self._reading() as db:
             if db is not None:
                 return read.incidents(db, node, since)
+        return []
+
+    def happened(self, since: float, until: float, most: int) -> list[Happening]:
+        """What began and ended on all nodes in this time: the newest `most`, newest first."""
+        from console.memory import told
+
+        with self._reading() as db:
+            if db is not None:
+                return told.happened(db, since, until, most)
         return []
 
     def tested_since(self, node: str, at: float) -> bool | None:

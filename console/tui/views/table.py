@@ -13,8 +13,10 @@ from probes.event import Finding, Severity
 class Table(Protocol):
     """A pure model over the Fleet. Drawing never reads the Fleet: a paused screen stays still."""
 
-    empty: str
-    """One sentence for a table without rows: what that means."""
+    @property
+    def empty(self) -> str:
+        """One sentence for a table without rows: what that means."""
+        ...
 
     def update(self, names: Collection[str], now: float) -> None:
         """Take in nodes with news since the last call; the first call names all of them.

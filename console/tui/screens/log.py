@@ -1,0 +1,85 @@
+"""The log: what happened, newest first; new lines appear while the cursor is on the first one."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, ClassVar
+
+from msgspec import structs
+from textual.binding import BindingType
+
+from console.tui import commands
+from console.tui.log_sources import Batch, Sources
+from console.tui.screens.table import TableScreen
+from console.tui.text import plain
+from console.tui.views.log import LogTable
+from console.tui.views.log_entries import FINAL, Acts, Entry, of_past, of_test
+
+if TYPE_CHECKING:
+    from console.tui.app import ConsoleApp
+
+
+class LogScreen(TableScreen):
+    """Draws a LogTable and feeds it from files, which are read in a thread."""
+
+    SCREEN_NAME = "log"
+    BINDINGS: ClassVar[list[BindingType]] = commands.bindings("log")
+    table: LogTable
+
+    def __init__(self, app: ConsoleApp) -> None:
+        """Nothing read yet."""
+        roster = app.roster
+        super().__init__(roster, LogTable(lambda: roster.fleet, roster.summary))
+        self._acts = Acts()
+        self._sources = Sources(app)
+        self._reading = False
+
+    def redraw(self, now: float) -> None:
+        """One tick; the files are looked at beside it."""
+        if not self._reading and not self.console_app.paused:
+            self._reading = True
+            self.run_worker(self._read(now), group="log", exit_on_error=False)
+        super().redraw(now)
+
+    def _draw(self, now: float) -> None:
+        """The line under the cursor stays where it is on the screen."""
+        grid, table = self.grid, self.table
+        follows = not grid.order or grid.cursor in (None, grid.order[0])
+        line = None if follows else grid.order.index(grid.cursor or "") - grid.top
+        if follows:
+            grid.touched = False
+            table.looked()
+        table.filter = self.roster.filter
+        super()._draw(now)
+        if line is not None and grid.cursor in grid.order:
+            grid.scroll_to(
+                y=max(0, grid.order.index(grid.cursor) - line), animate=False, force=True
+            )
+
+    async def _read(self, now: float) -> None:
+        began = self.roster.fleet.began
+        try:
+            batch = await asyncio.to_thread(self._sources.read, began, now)
+        finally:
+            self._reading = False
+        self._took(batch, began)
+
+    def _took(self, batch: Batch, began: float) -> None:
+        for line in batch.lines:
+            entry = _dated(self._acts.add(line), began)
+            final = line.what == "outcome" and line.detail.startswith(FINAL)
+            self.table.acted(entry, line.node, line.at) if final else self.table.put(entry)
+        for index, told in enumerate(batch.past):
+            self.table.put(of_past(index, told))
+        for test in batch.tests:
+            self.table.put(_dated(of_test(test), began))
+        self.table.trouble = plain(batch.trouble)
+
+
+def _dated(entry: Entry, began: float) -> Entry:
+    return structs.replace(entry, past=entry.at < began)
+
+
+def screen(app: ConsoleApp) -> LogScreen:
+    """As console.tui.app opens it."""
+    return LogScreen(app)
