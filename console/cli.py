@@ -38,6 +38,7 @@ MESSAGE_CHARS = 2000
 )
 @click.option("--dry-run", is_flag=True, help="With --drain-on: only say what would be drained.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@click.option("--tour", is_flag=True, help="With --demo: a guided tour of two minutes.")
 @click.version_option(package_name="gpuconsole")
 @click.pass_context
 def cli(
@@ -48,6 +49,7 @@ def cli(
     drain_on: str | None,
     dry_run: bool,
     no_mouse: bool,
+    tour: bool,
     **options: Any,
 ) -> None:
     """Which GPU nodes are sick, which are slow, why, and what to do.
@@ -58,6 +60,10 @@ def cli(
     context.obj = request
     if dry_run and not drain_on:
         raise UsageError("is for --drain-on", where="--dry-run")
+    if tour and not request.get("demo"):
+        raise UsageError(
+            "drains a node, so it is for the demo", where="--tour", instead="add --demo"
+        )
     if context.invoked_subcommand is not None:
         return
     if as_json:
@@ -67,6 +73,9 @@ def cli(
     if drain_on:
         raise UsageError("is for --json", where="--drain-on")
     _need_terminal()
+    from console import firstrun
+
+    request, tour = firstrun.chosen(request, tour=tour)
     from console.screen import run_screen
 
     sys.exit(run_screen(request, mouse=not no_mouse))

@@ -46,4 +46,6 @@ async def _show(engine: Engine, mouse: bool) -> int:
     except asyncio.CancelledError:
         app.exit()
         raise
+    if app._exception is not None:
+        raise app._exception
     return app.return_code or 0

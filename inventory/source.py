@@ -123,7 +123,7 @@ async def resolve(
 async def _whole(spec: str | None, wanted: list[str] | None, run: Run) -> Inventory:
     """The inventory before -w, -g and -x choose from it."""
     if spec is None:
-        path = _default_file()
+        path = default_file()
         if path is not None:
             return _load(path)
         if wanted is None:
@@ -150,7 +150,7 @@ def _load(path: Path) -> Inventory:
     return load(path)
 
 
-def _default_file() -> Path | None:
+def default_file() -> Path | None:
     """The first default inventory that exists; one that cannot be read is an error later."""
     return next((path for path in (user_file(), SITE_FILE) if is_written(path)), None)
 

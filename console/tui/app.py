@@ -248,6 +248,10 @@ class ConsoleApp(App[None]):
     def _terminal_gone(self) -> None:
         self.exit(return_code=GONE)
 
+    def _fatal_error(self) -> None:
+        """Leave in good order: whoever runs the app tells the error in a line and logs the rest."""
+        self._close_messages_no_wait()
+
     def _start(self) -> None:
         self._collector = self.run_worker(
             self.engine.run(), name="engine", group="engine", exit_on_error=False
