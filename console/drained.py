@@ -79,18 +79,19 @@ def out_of_work(engine: Engine, now: float) -> list[OutOfWork]:
     """In the inventory's order."""
     known = [engine.fleet.nodes[node.name].allocation for node in engine.inventory.nodes]
     return [
-        _entry(one, now, engine.bundles)
+        entry(one, now, [] if one.jobs else helpers(one.node, engine.bundles))
         for one in known
         if one is not None and one.state in OUT_OF_WORK
     ]
 
 
-def _entry(one: Allocation, now: float, bundles: Path) -> OutOfWork:
+def entry(one: Allocation, now: float, commands: list[str]) -> OutOfWork:
+    """One node that is out of work. Pure."""
     since_s = None if one.reason_at is None else max(0.0, now - one.reason_at)
     return OutOfWork(
         node=one.node, state=one.state, raw=one.raw, since_s=since_s, by=one.reason_by,
         reason=one.reason, ours=one.ours, jobs=[job.id for job in one.jobs],
-        next=_next(one, since_s), commands=[] if one.jobs else helpers(one.node, bundles),
+        next=_next(one, since_s), commands=commands,
     )  # fmt: skip
 
 

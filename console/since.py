@@ -66,6 +66,24 @@ def newest(node: str, where: Path) -> Path | None:
     return max(found, key=taken, default=None)
 
 
+BEFORE_S, AFTER_S = 3600.0, 60.0
+"""A drain's evidence is taken before its write: of a rack in minutes, an hour with margin."""
+
+
+def of_drain(node: str, where: Path, at: float | None) -> Path | None:
+    """The bundle that goes with a drain of this moment; the newest where that is not known."""
+    if at is None:
+        return newest(node, where)
+    first, last = (_stamp(at - BEFORE_S), _stamp(at + AFTER_S))
+    found = where.glob(f"{safe_name(node)}-????????T??????Z*.tar.gz")
+    mine = [path for path in found if first <= taken(path)[0][: len(first)] <= last]
+    return max(mine, key=taken, default=None)
+
+
+def _stamp(at: float) -> str:
+    return time.strftime("%Y%m%dT%H%M%S", time.gmtime(max(0.0, at)))
+
+
 def read(path: Path) -> Before:
     """Raises an error of UNREADABLE when it is not one of ours."""
     parts: dict[str, bytes] = {}
@@ -101,6 +119,11 @@ def notes(facts: NodeFacts, now: float, where: Path) -> list[str]:
         return [clean(f"{name}: {text}", TEXT_CHARS) for text in _told(before, facts, now)]
     except UNREADABLE:
         return [f"{name}: its bundle {path} cannot be read"]
+
+
+def changes(before: Before, facts: NodeFacts, now: float) -> list[str]:
+    """The same without the node's name, of a bundle that was read; its words may be anything."""
+    return [clean(text, TEXT_CHARS) for text in _told(before, facts, now)]
 
 
 PERFORMANCE = re.compile(
