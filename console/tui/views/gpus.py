@@ -1,0 +1,265 @@
+"""The heat map of all GPUs: a cell each, in one metric; what is unlike its peers stands out. Pure.
+
+A cell's character is the level on the scale of the fleet; its colour, and an arrow when it is far
+off, say how it stands against its peers (see gpu_scale). A GPU with a finding shows its sign.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Sequence
+from enum import IntEnum
+from typing import NamedTuple
+
+from rich.cells import cell_len
+
+from console.fleet import Fleet
+from console.tui.text import LEVELS, Cell, fit
+from console.tui.theme import ASCII, Glyphs
+from console.tui.views.gpu_metrics import BY_NAME, METRICS, Gpu, Kind, State
+from console.tui.views.gpu_read import NodeGpus, read
+from console.tui.views.gpu_scale import Peers, Usual, decade
+from inventory.errors import UsageError
+from probes.event import Severity
+
+DIGITS = "0123456789"
+"""Levels where there are no blocks."""
+NOTHING = "·"
+AT_ONCE = 256
+"""Nodes measured at once when another metric is chosen; the rest follows in slices."""
+MEASURED_EVERY_S = 5.0
+"""What is usual moves slowly, and colours should not flicker."""
+MANY = 100
+"""A count from which it has the strongest colour."""
+WARN = Severity.WARN.rank
+SIDES = {-2: "heat0", -1: "heat1", 0: "text", 1: "heat6", 2: "heat7"}
+"""Side of the peers -> style: what is usual has no colour, so that a healthy fleet is calm."""
+
+
+class Weight(IntEnum):
+    """What a node's GPUs are worth on the minimap."""
+
+    QUIET = 0
+    UNKNOWN = 1
+    ODD = 2
+    WARN = 3
+    CRITICAL = 4
+
+
+class Block(NamedTuple):
+    """A node as drawn: sign and name, then one cell for each GPU."""
+
+    head: tuple[Cell, ...]
+    gpus: tuple[Cell, ...]
+
+
+class HeatMap:
+    """All GPUs of a Fleet in one metric."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Nothing read yet."""
+        self.fleet = fleet
+        self.metric = METRICS[0]
+        self.most = max((facts.node.gpus or 0 for facts in fleet.nodes.values()), default=0) or 1
+        """Most GPUs of a node so far."""
+        self.usual = Usual(self.metric, {})
+        """What the last measurement found."""
+        self._nodes: dict[str, NodeGpus] = {}
+        self._values: dict[str, tuple[float | None, ...]] = {}
+        self._odd: dict[str, tuple[Weight, int]] = {}
+        """Node -> its weight, and how many of its GPUs are odd or have a finding."""
+        self._unread: dict[str, None] = {}
+        self._unweighed: dict[str, None] = {}
+        self._measured_at: float | None = None
+        self._blocks: dict[str, tuple[tuple[bool, bool, int, bool], Block]] = {}
+
+    def update(self, names: Collection[str]) -> None:
+        """These nodes have news; they are read when `build` comes to them."""
+        self._unread.update(dict.fromkeys(names))
+
+    def choose(self, name: str = "") -> None:
+        """Show another metric, the next one without a name. Raises UsageError."""
+        if name and name not in BY_NAME:
+            raise UsageError(f"there is no metric {name!r}", instead="one of " + " ".join(BY_NAME))
+        at = METRICS.index(self.metric)
+        self.metric = BY_NAME[name] if name else METRICS[(at + 1) % len(METRICS)]
+        self._values.clear()
+        names = list(self._nodes)
+        self._measure(names[:: max(1, len(names) // AT_ONCE)])
+        self._measured_at = None
+
+    def build(self, budget_s: float, now: float) -> bool:
+        """Read and measure for at most about `budget_s`; False while something is left."""
+        until = time.perf_counter() + budget_s
+        while self._unread:
+            self._read(next(iter(self._unread)))
+            if time.perf_counter() > until:
+                return False
+        if self._measured_at is None or now - self._measured_at >= MEASURED_EVERY_S:
+            return self._measured(until, now)
+        while self._unweighed:
+            self._weigh(next(iter(self._unweighed)))
+            if time.perf_counter() > until:
+                return False
+        return True
+
+    def _measured(self, until: float, now: float) -> bool:
+        if len(self._values) < len(self._nodes):
+            for name in self._nodes:
+                self._value(name)
+                if time.perf_counter() > until:
+                    return False
+        self._measure(list(self._nodes))
+        self._measured_at = now
+        return False
+
+    def _measure(self, names: Sequence[str]) -> None:
+        groups: dict[tuple[str, str], list[float]] = {}
+        for name in names:
+            node = self._nodes[name]
+            if node.current:
+                group = groups.setdefault((node.role, node.job), [])
+                group += [value for value in self._value(name) if value is not None]
+        before = self.usual.scale if self.usual.metric is self.metric else None
+        self.usual = Usual(self.metric, groups, before)
+        self._unweighed = dict.fromkeys(self._nodes)
+        self._blocks.clear()
+
+    def _read(self, name: str) -> None:
+        self._unread.pop(name, None)
+        node = self._nodes[name] = read(self.fleet, name)
+        self.most = max(self.most, len(node.gpus))
+        self._values.pop(name, None)
+        self._blocks.pop(name, None)
+        self._weigh(name)
+
+    def node(self, name: str) -> NodeGpus:
+        """A node as it was last read."""
+        if name not in self._nodes:
+            self._read(name)
+        return self._nodes[name]
+
+    def values(self, name: str) -> tuple[float | None, ...]:
+        """What its GPUs read in the metric, in its unit."""
+        self.node(name)
+        return self._value(name)
+
+    def _value(self, name: str) -> tuple[float | None, ...]:
+        values = self._values.get(name)
+        if values is None:
+            take, gpus = self.metric.read, self._nodes[name].gpus
+            values = self._values[name] = tuple([take(gpu) for gpu in gpus])
+        return values
+
+    def _weigh(self, name: str) -> None:
+        self._unweighed.pop(name, None)
+        weights = self._weights(name)
+        odd = sum(1 for weight in weights if weight >= Weight.ODD)
+        self._odd[name] = max(weights, default=Weight.UNKNOWN), odd
+
+    def _weights(self, name: str) -> list[Weight]:
+        node, values = self._nodes[name], self._value(name)
+        peers, _ = self.usual.peers(node.role, node.job)
+        if not node.current:
+            return [self._weight(gpu, None, None) for gpu in node.gpus]
+        pairs = zip(node.gpus, values, strict=True)
+        return [self._weight(gpu, value, peers) for gpu, value in pairs]
+
+    def _weight(self, gpu: Gpu, value: float | None, peers: Peers | None) -> Weight:
+        severity = gpu.severity
+        if severity.rank >= WARN:
+            return Weight.CRITICAL if severity is Severity.CRITICAL else Weight.WARN
+        if gpu.state is not State.ANSWERS:
+            return Weight.UNKNOWN
+        if value is None:
+            return Weight.QUIET
+        if self.metric.kind is Kind.COUNT:
+            return Weight.ODD if value else Weight.QUIET
+        return Weight.ODD if peers is not None and abs(peers.side(value)) > 1 else Weight.QUIET
+
+    def weight(self, name: str) -> Weight:
+        """The worst of its GPUs; unknown until it was read."""
+        return self._odd[name][0] if name in self._odd else Weight.UNKNOWN
+
+    def odd(self) -> int:
+        """GPUs that are odd or have a finding."""
+        return sum(count for _, count in self._odd.values())
+
+    def odd_gpus(self, name: str) -> list[int]:
+        """Places of the node's GPUs that are odd or have a finding."""
+        self.node(name)
+        return [i for i, weight in enumerate(self._weights(name)) if weight >= Weight.ODD]
+
+    def block(self, name: str, width: int, glyphs: Glyphs, now: float, *, marked: bool) -> Block:
+        """A node as drawn, its name in `width` cells."""
+        node = self.node(name)
+        stale = node.stale(now)
+        key = stale, marked, width, glyphs is ASCII
+        kept = self._blocks.get(name)
+        if kept is None or kept[0] != key:
+            head = _head(name, node, width, glyphs, stale=stale, marked=marked)
+            kept = self._blocks[name] = key, Block(head, self._cells(name, node, glyphs, stale))
+        return kept[1]
+
+    def _cells(self, name: str, node: NodeGpus, glyphs: Glyphs, stale: bool) -> tuple[Cell, ...]:
+        peers, _ = self.usual.peers(node.role, node.job)
+        pairs = zip(node.gpus, self._value(name), strict=True)
+        cells = [self.cell(gpu, value, peers, glyphs) for gpu, value in pairs]
+        if stale:
+            return tuple(Cell(cell.text, "stale") for cell in cells)
+        return tuple(cells) or (Cell(glyphs.missing, "dim"),)
+
+    def cell(self, gpu: Gpu, value: float | None, peers: Peers | None, glyphs: Glyphs) -> Cell:
+        """The cell of one GPU."""
+        severity = gpu.severity
+        if severity.rank >= WARN:
+            return Cell(glyphs.severity(severity), severity.value)
+        if gpu.state is State.LOST:
+            return Cell(glyphs.critical, "dim")
+        if gpu.state is State.SILENT:
+            return Cell(glyphs.unknown, "unknown")
+        if self.metric.kind is Kind.VERDICT and gpu.state is State.ANSWERS:
+            quiet = severity is Severity.OK
+            return Cell(NOTHING, "dim") if quiet else Cell(glyphs.info, "info")
+        if value is None:
+            return Cell(glyphs.missing, "dim")
+        return self._level(value, peers, glyphs)
+
+    def _level(self, value: float, peers: Peers | None, glyphs: Glyphs) -> Cell:
+        marks = levels(glyphs)
+        if self.metric.kind is Kind.COUNT:
+            style = "heat7" if value >= MANY else "heat6"
+            level = marks[decade(value, len(marks) - 1)]
+            return Cell(level, style) if value else Cell(NOTHING, "dim")
+        side = peers.side(value) if peers is not None else 0
+        if abs(side) > 1:
+            return Cell(glyphs.up if side > 0 else glyphs.down, SIDES[side])
+        return Cell(marks[self.usual.scale.level(value, len(marks) - 1)], SIDES[side])
+
+
+def levels(glyphs: Glyphs) -> str:
+    """Characters of the levels, lowest first."""
+    return DIGITS if glyphs is ASCII else LEVELS
+
+
+def _head(
+    name: str, node: NodeGpus, width: int, glyphs: Glyphs, *, stale: bool, marked: bool
+) -> tuple[Cell, ...]:
+    if not width:
+        return ()
+    severity = node.severity
+    ill = severity.rank >= WARN
+    sign = glyphs.severity(severity) if ill else " "
+    style = "stale" if stale else severity.value if ill else "text"
+    first = Cell(glyphs.mark, "mark") if marked else Cell(sign, severity.value)
+    return first, Cell(fit(tail(name, width), width), style), Cell(" ")
+
+
+def tail(name: str, width: int) -> str:
+    """The end of a name that is too long, where its number is."""
+    if cell_len(name) <= width:
+        return name
+    rest = name
+    while rest and cell_len(rest) > width - 1:
+        rest = rest[1:]
+    return ("…" + rest) if width > 1 else "…"
