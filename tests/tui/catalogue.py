@@ -1,0 +1,109 @@
+"""The catalogue against the source. `python -m tests.tui.catalogue` brings it up to date.
+
+Messages are the literals in `t("...")` and `N_("...")` anywhere in console/, and the labels,
+helps and groups of the tables of commands and views, which are literals already.
+"""
+
+from __future__ import annotations
+
+import gettext
+import sys
+from collections.abc import Iterable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import BinaryIO
+
+from babel.messages.catalog import Catalog
+from babel.messages.extract import extract_from_file
+from babel.messages.mofile import write_mo
+from babel.messages.pofile import read_po, write_po
+
+from console.tui.commands import COMMANDS
+from console.tui.views import VIEWS
+from console.tui.words import CATALOGUES, DOMAIN
+
+SOURCE = Path(__file__).parents[2] / "console"
+ZH = CATALOGUES / "zh" / "LC_MESSAGES" / DOMAIN
+PO, MO = ZH.with_suffix(".po"), ZH.with_suffix(".mo")
+HEADER = """\
+# The interface of gpuconsole in Chinese (simplified). Written by python -m tests.tui.catalogue:
+# change only the lines that begin with msgstr.
+msgid ""
+msgstr ""
+"Language: zh\\n"
+"Content-Type: text/plain; charset=utf-8\\n"
+"Content-Transfer-Encoding: 8bit\\n"
+"Plural-Forms: nplurals=1; plural=0;\\n"
+
+"""
+
+
+def messages() -> dict[str, set[str]]:
+    """Message -> files it is in."""
+    found: dict[str, set[str]] = {}
+    for message, where in (*_called(), *_declared()):
+        found.setdefault(message, set()).add(where)
+    found.pop("", None)
+    return found
+
+
+def _called() -> Iterator[tuple[str, str]]:
+    for path in sorted(SOURCE.rglob("*.py")):
+        if "from console.tui.words import" not in path.read_text(encoding="utf-8"):
+            continue
+        where = f"console/{path.relative_to(SOURCE).as_posix()}"
+        for _line, message, _comments, _context in extract_from_file(
+            "python", path, keywords={"t": None, "N_": None}, options={"encoding": "utf-8"}
+        ):
+            assert isinstance(message, str), f"{where}: more than one literal in {message}"
+            yield message, where
+
+
+def _declared() -> Iterable[tuple[str, str]]:
+    for command in COMMANDS:
+        for text in (command.label, command.help, command.group):
+            yield text, "console/tui/commands.py"
+    for view in VIEWS:
+        for text in (view.label, view.question):
+            yield text, "console/tui/views/__init__.py"
+
+
+def read() -> Catalog:
+    """The Chinese catalogue as it lies in the source."""
+    with PO.open("rb") as file:
+        return read_po(file, locale="zh", domain=DOMAIN)
+
+
+def spoken(file: BinaryIO) -> dict[str, str]:
+    """Message -> translation of a compiled catalogue; its header left out."""
+    table: dict[str, str] = dict(gettext.GNUTranslations(file)._catalog)  # type: ignore[attr-defined]
+    del table[""]
+    return table
+
+
+def compiled(catalogue: Catalog) -> BytesIO:
+    """The .mo of a catalogue."""
+    out = BytesIO()
+    write_mo(out, catalogue)
+    out.seek(0)
+    return out
+
+
+def update() -> list[str]:
+    """Write both files: what is used, with the translations there are. Returns what has none."""
+    before = {str(m.id): str(m.string) for m in read()} if PO.exists() else {}
+    catalogue = Catalog(locale="zh", domain=DOMAIN)
+    for text, where in sorted(messages().items(), key=lambda item: (min(item[1]), item[0])):
+        places = [(name, 0) for name in sorted(where)]
+        catalogue.add(text, before.get(text, ""), locations=places)
+    body = BytesIO()
+    write_po(body, catalogue, width=0, include_lineno=False, omit_header=True)
+    PO.parent.mkdir(parents=True, exist_ok=True)
+    PO.write_bytes(HEADER.encode() + body.getvalue())
+    MO.write_bytes(compiled(read()).getvalue())
+    return [str(m.id) for m in catalogue if m.id and not m.string]
+
+
+if __name__ == "__main__":
+    for text in update():
+        sys.stdout.write(f"{text!r}\n")
