@@ -36,6 +36,8 @@ class Slow(Struct, frozen=True, kw_only=True):
     votes: Votes | None = None
     """None: no comparison (power limits, waiting jobs)."""
     boot_id: str = ""
+    metric: str = ""
+    """Name of the reading that accuses (slow_metrics); "" where none does."""
 
     @property
     def key(self) -> tuple[str, str]:
@@ -96,6 +98,12 @@ class Streaks:
     def watched(self) -> frozenset[tuple[str, str]]:
         """(node, device) of which the next pass has to say whether they are near the limits."""
         return frozenset(key[:2] for key in self._streaks)
+
+    @property
+    def standing(self) -> dict[Key, Slow]:
+        """What the latest pass that saw it found, of everything that stands."""
+        held = ((key, streak.slow) for key, streak in self._streaks.items() if streak.held)
+        return {key: slow for key, slow in held if slow is not None}
 
     def settle(
         self, found: Iterable[Slow], compared: Collection[tuple[str, str]], now: float,

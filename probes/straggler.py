@@ -169,10 +169,11 @@ class Comparison:
         top = metric.top(gpu) if metric.top else None
         usual = votes.group.median if votes.group is not None and votes.spatial else top
         share = (metric.read(gpu) or 0.0) / usual if usual else 0.0
-        return self._slow(GPU, gpu, words, votes, share, device=gpu.device, label=gpu.label)
+        device, label = gpu.device, gpu.label
+        return self._slow(GPU, gpu, metric, words, votes, share, device=device, label=label)
 
     def _slow(
-        self, rule: Rule, gpu: Gpu, words: Words, votes: Votes, share: float, *,
+        self, rule: Rule, gpu: Gpu, metric: Metric, words: Words, votes: Votes, share: float, *,
         device: str = "", label: str = "",
     ) -> Slow:  # fmt: skip
         """A verdict by this rule, or a suspicion. At half speed, with hardware evidence, a drain
@@ -186,7 +187,8 @@ class Comparison:
             cause=words.cause if proven else "", next_step=words.next_step if proven else "",
             severity=Severity.CRITICAL if grave else None, action=Action.DRAIN if grave else None,
         )  # fmt: skip
-        return Slow(finding=finding, votes=votes, boot_id=gpu.facts.boot_id)
+        boot_id = gpu.facts.boot_id
+        return Slow(finding=finding, votes=votes, boot_id=boot_id, metric=metric.name)
 
     def _nodes(self, found: dict[str, Slow]) -> Iterator[None]:
         """Into `found`: at most one a node, however many jobs share it."""
@@ -219,7 +221,7 @@ class Comparison:
             top = metric.top(first) if metric.top else None
             usual = votes.group.median if votes.group is not None and votes.spatial else top
             share = here.median / usual if usual else 0.0
-            yield self._slow(NODE, first, words, votes, share)
+            yield self._slow(NODE, first, metric, words, votes, share)
 
 
 def _common(slow: dict[Key, dict[str, bool]], weak: int) -> frozenset[tuple[str, Key]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 from textual import on
 from textual.app import ComposeResult
@@ -10,11 +11,17 @@ from textual.app import ComposeResult
 from console.tui.roster import Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, cut
+from console.tui.view import GUTTER
 from console.tui.views.table import Table
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
+from console.tui.words import t
 from probes.event import Severity
+
+SLICE = 1000
+"""Nodes taken in at once: a few microseconds each, so that a key waits 20 ms at most."""
+BREATH_S = 0.01
 
 
 class TableScreen(MarkingScreen):
@@ -46,18 +53,51 @@ class TableScreen(MarkingScreen):
 
     def _cells(self, key: str, columns: Sequence[Column]) -> list[Cell]:
         app = self.console_app
-        return self.table.cells(key, columns, app.look.glyphs, app.now())
+        cells = self.table.cells(key, columns, app.look.glyphs, app.now())
+        if columns and columns[0].name == GUTTER.name:
+            cells[0] = self._marked(key)
+        return cells
+
+    def _marked(self, key: str) -> Cell:
+        """Whether the row's nodes are marked; dim where only some are."""
+        marked, names = self.roster.marked, self.table.nodes(key)
+        if not marked or not names or marked.isdisjoint(names):
+            return Cell(" ", "mark")
+        whole = marked.issuperset(names)
+        return Cell(self.console_app.look.glyphs.mark, "mark" if whole else "dim")
 
     def redraw(self, now: float) -> None:
         """One tick: rows, bars. While paused the rows stay as they are."""
         if self.focused is None:
             self.set_focus(self.grid)
-        shown = self.roster.shown(now)
         if not self.console_app.paused or self._rows is None:
-            self.table.update(self.take_news(), now)
-        self._rows = self.table.rows(shown, now)
-        self.grid.show(self._rows)
-        self.draw_status(shown, view=f"{self.SCREEN_NAME}: {self.table.headline()}")
+            self._take(now)
+        self._draw(now)
+
+    def _take(self, now: float) -> None:
+        """At most SLICE nodes; the rest comes before the next tick, after a key had its chance."""
+        names = self.take_news()
+        some = names if len(names) <= SLICE else set(islice(names, SLICE))
+        self.table.update(some, now)
+        self._news |= names - some
+        if self._news:
+            self.set_timer(BREATH_S, self._more)
+        else:
+            self._rows = self._rows or []
+
+    def _more(self) -> None:
+        now = self.console_app.now()
+        self._take(now)
+        if not self._news and self.app.screen is self:
+            self._draw(now)
+
+    def _draw(self, now: float) -> None:
+        shown, headline = self.roster.shown(now), ""
+        if self._rows is not None:  # else the first look at all nodes is not over
+            self._rows = self.table.rows(shown, now)
+            self.grid.show(self._rows)
+            headline = self.table.headline()
+        self.draw_status(shown, view=f"{self.SCREEN_NAME}: {headline}")
         self.draw_why()
         self.draw_keys()
 
@@ -68,7 +108,8 @@ class TableScreen(MarkingScreen):
         if key is not None and self.grid.order:
             lines.show([self.table.why(key, self.console_app.look.glyphs, lines.size.width)])
         else:
-            lines.show([(Cell(cut(self.table.empty, lines.size.width), "dim"),)])
+            text = t("reading the nodes") if self._rows is None else self.table.empty
+            lines.show([(Cell(cut(text, lines.size.width), "dim"),)])
 
     @on(Grid.Opened)
     def _opened(self) -> None:
@@ -105,6 +146,11 @@ class TableScreen(MarkingScreen):
                 return
         self.notify("no row shown has a problem")
 
+    def topic(self) -> str:
+        """See CommandingScreen."""
+        key = self.grid.cursor
+        return next((f.rule for f in self.table.findings(key)), "") if key else ""
+
     def action_acknowledge(self) -> None:
         """Acknowledge everything the row tells; again takes nothing back."""
         key = self.grid.cursor
@@ -112,6 +158,5 @@ class TableScreen(MarkingScreen):
         if not open_ones:
             self.notify("nothing to acknowledge here")
             return
-        for finding in open_ones:
-            self.console_app.acknowledge(finding)
+        self.console_app.acknowledge(*open_ones)
         self.draw_lines()

@@ -1,0 +1,391 @@
+"""Findings folded by kind: one row a problem, whatever the number of nodes that have it. Pure.
+
+Worst first, then most nodes, then newest; among equals causes before symptoms, as the rules are
+registered. A row may be unfolded into its devices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from console import units
+from console.fleet import Fleet
+from console.tui import bars
+from console.tui.summary import brief
+from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
+from console.tui.theme import WORDS, Glyphs
+from console.tui.view import GUTTER
+from console.tui.views.hosts import Place, Places, folded
+from console.tui.views.kinds import UNSEEN, Kind, kind_of, title, unseen
+from console.tui.words import t
+from probes.checks import place
+from probes.event import Finding, Severity
+
+SEPARATOR = "\x1f"
+"""Between the parts of a row's key; never drawn."""
+_NOTHING: tuple[Finding, ...] = ()
+
+
+class KindRow(NamedTuple):
+    """All findings of one kind on the nodes shown."""
+
+    kind: Kind
+    found: tuple[Finding, ...]
+    """By node in natural order, then by device."""
+    names: tuple[str, ...]
+    severity: Severity
+    newest: float
+    oldest: float
+    """Epoch seconds; 0 when it is not known since when."""
+    acknowledged: int
+    latched: int
+
+    @property
+    def top(self) -> Finding:
+        """The worst one that nobody acknowledged, else the worst."""
+        return max(self.found, key=lambda f: (not f.acknowledged, f.severity.rank))
+
+
+class Findings:
+    """A Table; see views.table."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Nothing read yet."""
+        self.fleet = fleet
+        self.empty = ""
+        self._index = {name: i for i, name in enumerate(fleet.nodes)}
+        self._seen: dict[str, list[Finding]] = {}
+        self._of: dict[str, dict[Kind, tuple[Finding, ...]]] = {}
+        """Node -> kind -> its findings; nodes without any are missing."""
+        self._members: dict[Kind, dict[str, tuple[Finding, ...]]] = {}
+        self._touched: set[Kind] = set()
+        self._rows: dict[Kind, KindRow] = {}
+        self._shown: Sequence[str] = ()
+        self._keys: list[str] = []
+        self._by_key: dict[str, KindRow | Finding] = {}
+        self._open: set[str] = set()
+        self._places = Places(fleet)
+        self._titles: dict[Kind, str] = {}
+
+    # ------------------------------------------------------------------ taking in
+
+    def update(self, names: Collection[str], now: float) -> None:
+        """See Table."""
+        self._places.update(names)
+        lists, seen = self.fleet.findings, self._seen
+        for name in names:
+            found = lists[name]
+            if found is seen.get(name):
+                continue  # not judged again since: each judging makes a new list
+            seen[name] = found
+            verdict = self.fleet.verdict(name)
+            if found or verdict is not Severity.OK:
+                self._replace(name, self._sort(name, verdict, found))
+            elif name in self._of:
+                self._replace(name, {})
+
+    def _sort(
+        self, name: str, verdict: Severity, found: Sequence[Finding]
+    ) -> dict[Kind, tuple[Finding, ...]]:
+        facts = self.fleet.nodes[name]
+        kinds: dict[Kind, tuple[Finding, ...]] = {}
+        for finding in found:
+            kind = kind_of(finding, facts)
+            kinds[kind] = (*kinds.get(kind, ()), finding)
+        blind = unseen(facts, verdict, found)
+        if blind is not None:
+            kinds[Kind(UNSEEN, blind.device)] = (blind,)
+        return kinds
+
+    def _replace(self, name: str, now: dict[Kind, tuple[Finding, ...]]) -> None:
+        before = self._of.get(name, {})
+        for kind, found in now.items():
+            if before.get(kind) != found:
+                self._members.setdefault(kind, {})[name] = found
+                self._touched.add(kind)
+        for kind in before.keys() - now.keys():
+            del self._members[kind][name]
+            self._touched.add(kind)
+        if now:
+            self._of[name] = now
+        else:
+            self._of.pop(name, None)
+
+    # ------------------------------------------------------------------ rows
+
+    def rows(self, shown: Sequence[str], now: float) -> list[str]:
+        """See Table."""
+        moved = shown != self._shown
+        if not moved and not self._touched and self._keys:
+            return self._keys
+        seen = set(shown) if len(shown) < len(self._index) else None
+        for kind in list(self._members) if moved else self._touched:
+            self._rebuild(kind, seen)
+        self._shown = list(shown)
+        self._touched = set()
+        self._list()
+        self.empty = (
+            t("no finding on the {n} nodes shown, and each of them was judged", n=len(shown))
+            if shown
+            else t("the filter shows no node")
+        )
+        return self._keys
+
+    def _rebuild(self, kind: Kind, seen: set[str] | None) -> None:
+        members = self._members[kind]
+        names = members.keys() if seen is None else members.keys() & seen
+        if not names:
+            self._rows.pop(kind, None)
+            if not members:
+                del self._members[kind]
+            return
+        self._rows[kind] = _row(kind, sorted(names, key=self._index.__getitem__), members)
+
+    def _list(self) -> None:
+        self._keys, self._by_key = [], {}
+        for row in sorted(self._rows.values(), key=_order):
+            key = SEPARATOR.join(row.kind)
+            self._keys.append(key)
+            self._by_key[key] = row
+            if key in self._open and len(row.found) > 1:
+                for finding in row.found:
+                    inner = SEPARATOR.join((*row.kind, finding.node, finding.device))
+                    self._keys.append(inner)
+                    self._by_key[inner] = finding
+
+    def toggle(self, key: str) -> bool:
+        """Unfold or fold a kind; False when the row is about one thing only."""
+        row = self._by_key.get(key)
+        if not isinstance(row, KindRow) or len(row.found) < 2:
+            return False
+        self._open ^= {key}
+        self._list()
+        return True
+
+    def target(self, key: str) -> tuple[str, tuple[str, str]] | None:
+        """Node, and rule and device of the finding, that the row leads to."""
+        row = self._by_key.get(key)
+        if row is None:
+            return None
+        finding = row.top if isinstance(row, KindRow) else row
+        return finding.node, (finding.rule, finding.device)
+
+    # ------------------------------------------------------------------ what a row says
+
+    def nodes(self, key: str) -> Sequence[str]:
+        """See Table."""
+        row = self._by_key.get(key)
+        if row is None:
+            return ()
+        return row.names if isinstance(row, KindRow) else (row.node,)
+
+    def severity(self, key: str) -> Severity:
+        """See Table."""
+        row = self._by_key.get(key)
+        return row.severity if row is not None else Severity.OK
+
+    def findings(self, key: str) -> Sequence[Finding]:
+        """See Table."""
+        row = self._by_key.get(key)
+        if row is None:
+            return ()
+        found = row.found if isinstance(row, KindRow) else (row,)
+        return [finding for finding in found if finding.rule != UNSEEN]
+
+    def headline(self) -> str:
+        """See Table."""
+        nodes = {name for row in self._rows.values() for name in row.names}
+        kinds = len(self._rows)
+        return t("{kinds} kinds on {nodes} nodes", kinds=kinds, nodes=len(nodes))
+
+    def why(self, key: str, glyphs: Glyphs, width: int) -> Line:
+        """See Table."""
+        row = self._by_key.get(key)
+        if row is None:
+            return ()
+        if not isinstance(row, KindRow):
+            return bars.why(row, "", glyphs, width)
+        shared = self._places.shared(row.names)
+        if shared is None:
+            return bars.why(row.top, "", glyphs, width)
+        told = cut(said(shared), max(0, width - 2)) + "  "
+        rest = bars.why(row.top, "", glyphs, max(0, width - len(told)))
+        return rest[0], Cell(told, "warn"), *rest[1:]
+
+    def columns(self, width: int) -> list[Column]:
+        """See Table."""
+        wide = width >= 120
+        kind = 40 if wide else 31 if width >= 76 else 24
+        age = 9 if width >= 76 else 4
+        hosts = Column("hosts", t("NODES"), 30 if wide else 12, 4, flexible=not wide)
+        says = [Column("says", t("SAYS"), 20, 8, flexible=True)] if wide else []
+        return choose(
+            [
+                GUTTER,
+                Column("severity", t("VERDICT"), 7, 1),
+                Column("kind", t("KIND"), kind, 2),
+                Column("count", t("ON"), 5, 3, "right"),
+                Column("devices", t("DEVICES"), 7, 9 if wide else 99, "right"),
+                hosts,
+                *says,
+                Column("age", t("SINCE") if age > 4 else t("AGE"), age, 5, "right"),
+                Column("ack", t("ACK"), 7 if wide else 5, 6, "right"),
+                Column("state", t("SEEN"), 8, 7),
+            ],
+            width,
+        )
+
+    def cells(self, key: str, columns: Sequence[Column], glyphs: Glyphs, now: float) -> list[Cell]:
+        """See Table."""
+        row = self._by_key[key]
+        words = _KIND if isinstance(row, KindRow) else _FINDING
+        names = {column.name: column.width for column in columns}
+        line = _Drawn(self, key, glyphs, now, "says" in names, names.get("age", 0) > 4)
+        cells = []
+        for column in columns:
+            make = words.get(column.name)
+            text, style = make(row, line) if make else ("", "text")
+            cells.append(Cell(fit(text, column.width, column.align), style))
+        return cells
+
+    def title(self, kind: Kind) -> str:
+        """What the kind is called."""
+        name = self._titles.get(kind)
+        if name is None:
+            name = self._titles[kind] = title(kind, self.fleet.rules)
+        return name
+
+    def unfolded(self, key: str) -> bool:
+        """Whether its devices are listed below it."""
+        return key in self._open
+
+
+def _order(row: KindRow) -> tuple[float, float, float, int, Kind]:
+    return -row.severity.rank, -len(row.names), -row.newest, place(row.kind.rule), row.kind
+
+
+def said(shared: Place) -> str:
+    """That most of some nodes are in one place."""
+    return t(
+        "{inside} of {asked} are in {label} {value}", inside=shared.inside, asked=shared.asked,
+        label=plain(shared.label), value=plain(shared.value),
+    )  # fmt: skip
+
+
+def _row(kind: Kind, names: Sequence[str], members: Mapping[str, tuple[Finding, ...]]) -> KindRow:
+    found = tuple(finding for name in names for finding in members[name])
+    since = [finding.since for finding in found]
+    return KindRow(
+        kind=kind,
+        found=found,
+        names=tuple(names),
+        severity=max((finding.severity for finding in found), key=lambda s: s.rank),
+        newest=max(since),
+        oldest=min(since),
+        acknowledged=sum(finding.acknowledged for finding in found),
+        latched=sum(finding.latched for finding in found),
+    )
+
+
+# ---------------------------------------------------------------------- cells
+
+
+class _Drawn(NamedTuple):
+    """What cells of one row need to know."""
+
+    table: Findings
+    key: str
+    glyphs: Glyphs
+    now: float
+    says: bool
+    """Whether there is a column of its own for sentences."""
+    wide: bool
+    """Whether both ends of an age fit."""
+
+
+_Words = tuple[str, str]
+
+
+def _severity(row: KindRow | Finding, line: _Drawn) -> _Words:
+    return f"{line.glyphs.severity(row.severity)} {WORDS[row.severity]}", row.severity.value
+
+
+def _kind(row: KindRow, line: _Drawn) -> _Words:
+    glyph = " "
+    if len(row.found) > 1:
+        glyph = line.glyphs.down if line.table.unfolded(line.key) else line.glyphs.pointer
+    done = row.acknowledged == len(row.found)
+    return f"{glyph} {line.table.title(row.kind)}", "dim" if done else "title"
+
+
+def _hosts(row: KindRow, line: _Drawn) -> _Words:
+    only = row.found[0]
+    if len(row.found) == 1 and only.label:
+        return f"{only.node} {plain(only.label)}", "text"
+    return folded(row.names), "text"
+
+
+def _says(row: KindRow, _line: _Drawn) -> _Words:
+    return brief(plain(row.top.say)), "text"
+
+
+def _age(row: KindRow, line: _Drawn) -> _Words:
+    if not row.oldest:
+        return units.ABSENT, "dim"
+    newest, oldest = units.age(line.now - row.newest), units.age(line.now - row.oldest)
+    if newest == oldest or not line.wide:
+        return oldest, "text"
+    return f"{newest}{units.ABSENT}{oldest}", "text"
+
+
+def _ack(row: KindRow, _line: _Drawn) -> _Words:
+    if not row.acknowledged:
+        return "", "dim"
+    return f"{row.acknowledged}/{len(row.found)}", "dim"
+
+
+def _state(row: KindRow, _line: _Drawn) -> _Words:
+    if not row.latched:
+        return t("now"), "dim"
+    if row.latched == len(row.found):
+        return t("latched"), "stale"
+    return t("{n} latched", n=row.latched), "text"
+
+
+def _inner(finding: Finding, _line: _Drawn) -> _Words:
+    return f"    {finding.node} {plain(finding.label)}", "dim" if finding.acknowledged else "text"
+
+
+def _inner_hosts(finding: Finding, line: _Drawn) -> _Words:
+    return ("" if line.says else brief(plain(finding.say))), "text"
+
+
+def _inner_age(finding: Finding, line: _Drawn) -> _Words:
+    return (units.age(line.now - finding.since) if finding.since else units.ABSENT), "text"
+
+
+def _inner_state(finding: Finding, _line: _Drawn) -> _Words:
+    return (t("latched"), "stale") if finding.latched else (t("now"), "dim")
+
+
+_KIND: dict[str, Callable[[KindRow, _Drawn], _Words]] = {
+    "severity": _severity,
+    "kind": _kind,
+    "count": lambda row, _: (f"×{len(row.names)}", "text"),
+    "devices": lambda row, _: (str(len(row.found)), "text"),
+    "hosts": _hosts,
+    "says": _says,
+    "age": _age,
+    "ack": _ack,
+    "state": _state,
+}
+_FINDING: dict[str, Callable[[Finding, _Drawn], _Words]] = {
+    "severity": _severity,
+    "kind": _inner,
+    "hosts": _inner_hosts,
+    "says": lambda finding, _: (brief(plain(finding.say)), "text"),
+    "age": _inner_age,
+    "ack": lambda finding, _: (t("ack") if finding.acknowledged else "", "dim"),
+    "state": _inner_state,
+}

@@ -1,0 +1,121 @@
+"""What rows of a view say about a set of nodes: their names folded, and what they share. Pure."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from typing import NamedTuple
+
+from console.fleet import Fleet
+from inventory.expressions import fold
+from inventory.scheduler import Allocation
+
+FOLDED = 256
+"""Names folded into one cell: 4,000 of two numbers take 170 ms, so many 10 ms, and a cell shows the
+first few anyway."""
+FEWEST = 3
+"""Nodes from which something in common is worth a word."""
+MOST_SHARE = 0.8
+"""Share of the nodes that a place must hold: "9 of 10", not "6 of 10"."""
+CHANCE = 0.01
+"""Probability below which so many in one place are no accident, over all places looked at."""
+
+
+@lru_cache(maxsize=256)
+def folded(names: tuple[str, ...]) -> str:
+    """A host expression, or the beginning of one and how many more; `names` in natural order."""
+    text = fold(names[:FOLDED])
+    return text if len(names) <= FOLDED else f"{text},+{len(names) - FOLDED}"
+
+
+class Place(NamedTuple):
+    """Something that nodes share."""
+
+    label: str
+    """The label's name, or "role", "group", "job"."""
+    value: str
+    inside: int
+    """Of the nodes asked about."""
+    asked: int
+    total: int
+    """Nodes of the place, whatever is wrong with them."""
+
+
+class Places:
+    """Racks, roles, groups and jobs of all nodes; counts what a few of them have in common."""
+
+    def __init__(self, fleet: Fleet) -> None:
+        """Labels, roles and groups never change; jobs are taken in with `update`."""
+        self._fleet = fleet
+        self._fixed: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._totals: dict[tuple[str, str], int] = {}
+        self._jobs: dict[str, tuple[tuple[str, str], ...]] = {}
+        self._told: dict[str, Allocation | None] = {}
+
+    def update(self, names: Iterable[str]) -> None:
+        """Which jobs are on these nodes now."""
+        for name in names:
+            allocation = self._fleet.nodes[name].allocation
+            if allocation is self._told.get(name):
+                continue
+            self._told[name] = allocation
+            jobs = tuple(("job", job.id) for job in allocation.jobs) if allocation else ()
+            before = self._jobs.get(name, ())
+            if jobs != before:
+                self._count(before, -1)
+                self._count(jobs, 1)
+                self._jobs[name] = jobs
+
+    def shared(self, names: Sequence[str]) -> Place | None:
+        """What most of these nodes share and most others do not; None where that may be chance.
+
+        Chance: that so many of as many nodes drawn blindly lie there (binomial, at most).
+        """
+        if len(names) < FEWEST:
+            return None
+        self._learn()
+        counts: dict[tuple[str, str], int] = {}
+        for name in names:
+            for place in (*self._fixed[name], *self._jobs.get(name, ())):
+                counts[place] = counts.get(place, 0) + 1
+        asked, tried = len(names), max(1, len(counts))
+        best: tuple[float, Place] | None = None
+        for (label, value), inside in counts.items():
+            if inside < max(FEWEST, MOST_SHARE * asked):
+                continue
+            total = self._totals[label, value]
+            chance = tried * tail(inside, asked, total / len(self._fleet.nodes))
+            if chance < CHANCE and (best is None or chance < best[0]):
+                best = chance, Place(label, value, inside, asked, total)
+        return best[1] if best else None
+
+    def _learn(self) -> None:
+        if self._fixed:
+            return
+        for name, facts in self._fleet.nodes.items():
+            node = facts.node
+            own = [*node.labels.items(), ("role", node.role), ("group", node.group)]
+            self._fixed[name] = tuple(own)
+            self._count(own, 1)
+
+    def _count(self, places: Iterable[tuple[str, str]], step: int) -> None:
+        for place in places:
+            self._totals[place] = self._totals.get(place, 0) + step
+
+
+def tail(least: int, drawn: int, share: float) -> float:
+    """Probability of `least` or more of `drawn` when each has probability `share`."""
+    if share >= 1:
+        return 1.0
+    if share <= 0:
+        return 0.0
+    log_in, log_out = math.log(share), math.log1p(-share)
+    terms = (
+        _log_choose(drawn, k) + k * log_in + (drawn - k) * log_out for k in range(least, drawn + 1)
+    )
+    return min(1.0, math.fsum(map(math.exp, terms)))
+
+
+def _log_choose(n: int, k: int) -> float:
+    return math.lgamma(n + 1) - math.lgamma(k + 1) - math.lgamma(n - k + 1)
