@@ -12,24 +12,33 @@ from console.active.text import lines as report
 from console.tui.bench import Entry
 from console.tui.plan_view import labelled
 from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
-from console.tui.theme import ASCII, WORDS, Glyphs
+from console.tui.theme import ASCII, Glyphs, word
+from console.tui.words import N_, t
 from inventory.expressions import fold
 
 LEVEL_KEYS: Mapping[str, Level] = {level.value[0]: level for level in Level}
 """g n p r c."""
 RUNNING_SHOWN = 12
-FINE = "all that was judged is ok"
+FINE = N_("all that was judged is ok")
 BAR = 30
+_ASKED = {
+    Level.GPU: N_("each GPU alone: GEMM, HBM copy, host and peer copies"),
+    Level.NODE: N_("all-reduce over the GPUs of each node"),
+    Level.PAIRS: N_("all-reduce over disjoint pairs of nodes, in rounds"),
+    Level.RAILS: N_("all-reduce over the GPUs of one local index on all nodes"),
+    Level.CLUSTER: N_("all-reduce over 2, 4, 8 ... all nodes"),
+}
+"""figures.ASKED as the screen says it: a report stays English."""
 
 COLUMNS = (
-    Column("state", "STATE", 8, 0),
-    Column("level", "LEVEL", 7, 1),
-    Column("nodes", "NODES", 18, 2),
-    Column("say", "FOUND", 20, 3, flexible=True),
-    Column("age", "AGE", 4, 4, "right"),
-    Column("runs", "RUNS", 9, 5, "right"),
-    Column("took", "TOOK", 6, 6, "right"),
-    Column("drain", "DRAIN", 16, 7),
+    Column("state", N_("STATE"), 8, 0),
+    Column("level", N_("LEVEL"), 7, 1),
+    Column("nodes", N_("NODES"), 18, 2),
+    Column("say", N_("FOUND"), 20, 3, flexible=True),
+    Column("age", N_("AGE"), 4, 4, "right"),
+    Column("runs", N_("RUNS"), 9, 5, "right"),
+    Column("took", N_("TOOK"), 6, 6, "right"),
+    Column("drain", N_("DRAIN"), 16, 7),
 )
 
 
@@ -60,34 +69,38 @@ def _cell(entry: Entry, column: Column, glyphs: Glyphs, now: float) -> Cell:
 def _state(entry: Entry, glyphs: Glyphs) -> tuple[str, str]:
     if entry.running:
         part = f" {100 * entry.ended // entry.runs}%" if entry.runs else ""
-        return f"{glyphs.pointer} run{part}", "busy"
-    return f"{glyphs.severity(entry.verdict)} {WORDS[entry.verdict]}", entry.verdict.value
+        return f"{glyphs.pointer} {t('run')}{part}", "busy"
+    return f"{glyphs.severity(entry.verdict)} {word(entry.verdict)}", entry.verdict.value
 
 
 def _say(entry: Entry) -> tuple[str, str]:
     if entry.running:
         return left(entry.eta_s), "text"
-    stopped = "interrupted; " if entry.interrupted else ""
-    return stopped + (entry.say or FINE), "text"
+    said = entry.say or t(FINE)
+    return t("interrupted; {said}", said=said) if entry.interrupted else said, "text"
 
 
 def left(eta_s: float | None) -> str:
     """How long it may still take."""
-    return "running" if eta_s is None else f"running, about {figures.span(eta_s)} left"
+    if eta_s is None:
+        return t("running")
+    return t("running, about {time} left", time=figures.span(eta_s))
 
 
 def why(entry: Entry | None, glyphs: Glyphs, width: int) -> Line:
     """The worst thing the campaign found and its next step."""
     if entry is None:
-        return (Cell(cut("no test yet: T on nodes of the fleet begins one", width), "dim"),)
-    text = entry.say or ("" if entry.running else FINE)
+        return (Cell(cut(t("no test yet: T on nodes of the fleet begins one"), width), "dim"),)
+    text = entry.say or ("" if entry.running else t(FINE))
     if not entry.next_step:
         return Cell(glyphs.pointer + " ", "key"), Cell(cut(plain(text), width - 2))
-    said = cut(plain(text), max(10, (width - 10) // 2))
-    room = width - 10 - cells.width(said)
+    next_step = t("  next: ")
+    taken = 2 + cells.width(next_step)
+    said = cut(plain(text), max(10, (width - taken) // 2))
+    room = width - taken - cells.width(said)
     step = cut(plain(entry.next_step), max(0, room))
     head = Cell(glyphs.pointer + " ", "key")
-    return head, Cell(said), Cell("  next: ", "key"), Cell(step, "title")
+    return head, Cell(said), Cell(next_step, "key"), Cell(step, "title")
 
 
 def lines_of(found: Iterable[cells.Line], glyphs: Glyphs) -> list[Line]:
@@ -107,10 +120,11 @@ def progress_lines(
 ) -> list[Line]:
     """How far the campaign is, and what runs just now."""
     ended, known = figures.progress(campaign)
-    told = f"{ended} of {known} runs so far, round {campaign.rounds}, {left(eta_s)}"
-    found: list[cells.Line] = [
-        (cells.Piece(row, "title"),) for row in cells.wrap(f"Testing: {told}", width)
-    ]
+    told = t(
+        "Testing: {ended} of {known} runs so far, round {round}, {left}",
+        ended=ended, known=known, round=campaign.rounds, left=left(eta_s),
+    )  # fmt: skip
+    found: list[cells.Line] = [(cells.Piece(row, "title"),) for row in cells.wrap(told, width)]
     drawn = cells.bar(ended / known if known else 0.0, min(BAR, width - 2))
     found.append((cells.Piece(f"  {drawn}", "busy"),))
     running = [run for run in campaign.runs if run.state is Progress.RUNNING]
@@ -120,8 +134,9 @@ def progress_lines(
         text += f"  {cells.safe(run.group.why, 80)}" if run.group.why else ""
         found.append((cells.Piece(cells.cut(text, width)),))
     waiting = sum(run.state is Progress.WAITING for run in campaign.runs)
-    more = [f"{len(running) - RUNNING_SHOWN} more run"] if len(running) > RUNNING_SHOWN else []
-    more += [f"{waiting} wait for their turn"] if waiting else []
+    rest = len(running) - RUNNING_SHOWN
+    more = [t("{n} more run", n=rest)] if rest > 0 else []
+    more += [t("{n} wait for their turn", n=waiting)] if waiting else []
     if more:
         found.append((cells.Piece(cells.cut("  " + ", ".join(more), width), "dim"),))
     return [*lines_of(found, glyphs), ()]
@@ -139,33 +154,41 @@ def level_line(chosen: Level) -> Line:
 def plan_lines(plan: CampaignPlan, glyphs: Glyphs, width: int) -> list[Line]:
     """Who would be tested, who not and why, in how many parts, for how long at most."""
     lines: list[Line] = [(Cell(cut(_title(plan.asked, plan.willing), width), "title"),)]
-    lines += labelled("test", figures.ASKED[plan.asked.level], width, "text")
+    lines += labelled(t("test"), t(_ASKED[plan.asked.level]), width, "text")
     if plan.willing:
-        lines += labelled("first", _first(plan), width, "text")
-        told = f"at most {figures.span(plan.at_most_s)}, {figures.span(plan.asked.run_s)} a run"
-        lines += labelled("time", told, width, "text")
+        lines += labelled(t("first"), _first(plan), width, "text")
+        told = t(
+            "at most {time}, {run} a run",
+            time=figures.span(plan.at_most_s), run=figures.span(plan.asked.run_s),
+        )  # fmt: skip
+        lines += labelled(t("time"), told, width, "text")
     for note in plan.notes:
-        lines += labelled("note", plain(note), width, "text")
+        lines += labelled(t("note"), plain(note), width, "text")
     for what, names in _grouped(plan.disturbs).items():
-        told = f"{fold(names)}: {plain(what)}"
-        lines += labelled(glyphs.warn, f"DISTURBS {told}", width, "critical")
+        told = t("DISTURBS {names}: {what}", names=fold(names), what=plain(what))
+        lines += labelled(glyphs.warn, told, width, "critical")
     for reason, names in _grouped(plan.refused).items():
-        lines += labelled("leave", f"{fold(names)}: {plain(reason)}", width, "unknown")
+        lines += labelled(t("leave"), f"{fold(names)}: {plain(reason)}", width, "unknown")
     return lines
 
 
 def _title(asked: Asked, willing: Sequence[str]) -> str:
-    noun = "node" if len(willing) == 1 else "nodes"
+    level = asked.level
     if not willing:
-        return f"Test {asked.level}: no node can be tested now"
-    return f"Test {asked.level}: {len(willing)} {noun} {fold(willing)}"
+        return t("Test {level}: no node can be tested now", level=level)
+    names = fold(willing)
+    if len(willing) == 1:
+        return t("Test {level}: 1 node {names}", level=level, names=names)
+    return t("Test {level}: {n} nodes {names}", level=level, n=len(willing), names=names)
 
 
 def _first(plan: CampaignPlan) -> str:
-    runs = f"{len(plan.first)} run{'' if len(plan.first) == 1 else 's'}"
-    parts = f" in {plan.batches} batches" if plan.batches > 1 else ""
-    rounds = plan.rounds_at_most
-    return f"round of {runs}{parts}; {rounds} round{'' if rounds == 1 else 's'} at most"
+    runs = t("1 run") if len(plan.first) == 1 else t("{n} runs", n=len(plan.first))
+    rounds, batches = plan.rounds_at_most, plan.batches
+    most = t("1 round at most") if rounds == 1 else t("{n} rounds at most", n=rounds)
+    if batches > 1:
+        return t("round of {runs} in {n} batches; {most}", runs=runs, n=batches, most=most)
+    return t("round of {runs}; {most}", runs=runs, most=most)
 
 
 def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:

@@ -12,37 +12,45 @@ from console.tui.text import Cell, Line, cut, plain
 from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
 from console.tui.view import SCHED_WORDS
+from console.tui.words import N_, t
 from inventory.expressions import fold
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Finding
 
+ACTS = {"drain": N_("Drain"), "resume": N_("Resume")}
 COLUMN = 6
 """Cells of a label, its gap included."""
 BEFORE_SHOWN = 12
 """Nodes listed one by one; the rest is folded."""
 
 
-def title(verb: str, names: Sequence[str]) -> str:
-    """`Drain 3 nodes: gpu[003-005]`."""
-    noun = "node" if len(names) == 1 else "nodes"
-    return (
-        f"{verb.capitalize()} {len(names)} {noun}: {fold(names)}" if names else f"{verb}: no node"
-    )
+def title(act: str, names: Sequence[str]) -> str:
+    """`Drain 3 nodes: gpu[003-005]`, of `Drain` in the operator's language."""
+    if not names:
+        return t("{act}: no node", act=act)
+    if len(names) == 1:
+        return t("{act} 1 node: {names}", act=act, names=fold(names))
+    return t("{act} {n} nodes: {names}", act=act, n=len(names), names=fold(names))
+
+
+def act(verb: str) -> str:
+    """What a verb of a plan is called."""
+    return t(ACTS.get(verb, verb))
 
 
 def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
     """What would happen, to which nodes, with which exact commands, and what is left alone."""
-    lines: list[Line] = [(Cell(cut(title(plan.verb, plan.nodes), width), "title"),)]
+    lines: list[Line] = [(Cell(cut(title(act(plan.verb), plan.nodes), width), "title"),)]
     before = {allocation.node: allocation for allocation in plan.before}
     lines += _before(plan, before, width)
     for command in plan.commands:
-        lines += labelled("run", plain(shlex.join(command)), width, "text")
+        lines += labelled(t("run"), plain(shlex.join(command)), width, "text")
     for warning in plan.warnings:
         lines += labelled(glyphs.warn, plain(warning), width, "warn")
     for why, names in _grouped(plan.refused).items():
-        lines += labelled("leave", f"{fold(names)}: {plain(why)}", width, "unknown")
+        lines += labelled(t("leave"), f"{fold(names)}: {plain(why)}", width, "unknown")
     if not plan.nodes:
-        lines += labelled("", "Nothing would be done.", width, "title")
+        lines += labelled("", t("Nothing would be done."), width, "title")
     return lines
 
 
@@ -53,18 +61,22 @@ def labelled(label: str, text: str, width: int, style: str) -> list[Line]:
 
 def _before(plan: Plan, before: Mapping[str, Allocation], width: int) -> Iterable[Line]:
     for name in plan.nodes[:BEFORE_SHOWN]:
-        yield from labelled("now", f"{name} {_state(before.get(name))}", width, "text")
+        yield from labelled(t("now"), f"{name} {_state(before.get(name))}", width, "text")
     if len(plan.nodes) > BEFORE_SHOWN:
         rest = plan.nodes[BEFORE_SHOWN:]
-        yield from labelled("now", f"and {fold(rest)}", width, "text")
+        yield from labelled(t("now"), t("and {names}", names=fold(rest)), width, "text")
 
 
 def _state(allocation: Allocation | None, *, reason: bool = True) -> str:
     if allocation is None:
-        return "unknown to the scheduler"
-    jobs = "".join(f", job {job.id} {job.user} on {job.nodes} nodes" for job in allocation.jobs)
-    why = f', "{allocation.reason}"' if reason and allocation.reason else ""
-    return plain(SCHED_WORDS.get(allocation.state, allocation.state) + jobs + why)
+        return t("unknown to the scheduler")
+    told = [SCHED_WORDS.get(allocation.state, allocation.state)]
+    told += [
+        t("job {id} {user} on {n} nodes", id=job.id, user=job.user, n=job.nodes)
+        for job in allocation.jobs
+    ]
+    told += [f'"{allocation.reason}"'] if reason and allocation.reason else []
+    return plain(", ".join(told))
 
 
 def _grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
@@ -80,13 +92,11 @@ def outcome_lines(
     """Each node's last step, its evidence, and what the scheduler now says to the Fleet."""
     last = {step.node: step for step in steps}
     kept = {step.node: step for step in steps if step.phase == EVIDENCE}
-    verb = "draining" if plan.verb == "drain" else "resuming"
-    head = f"{plan.verb} finished" if over else f"{verb} {len(plan.nodes)} nodes{glyphs.more}"
-    lines: list[Line] = [(Cell(head, "title"),)]
+    lines: list[Line] = [(Cell(_head(plan, glyphs, over), "title"),)]
     for name in dict.fromkeys((*plan.nodes, *last)):
         step = last.get(name)
         allocation = fleet.nodes[name].allocation if name in fleet.nodes else None
-        now = f"now {_state(allocation, reason=False)}" if over else _under_way(step)
+        now = _now(allocation) if over else _under_way(step)
         lines.append(_outcome(name, now, step, glyphs, width))
         if name in kept:
             lines += _evidence(kept[name], width)
@@ -96,7 +106,7 @@ def outcome_lines(
         shown_path(folder) for step in kept.values() if (folder := _folder(step))
     )
     for folder in folders:
-        lines += labelled("", plain(f"evidence is in {folder}"), width, "dim")
+        lines += labelled("", plain(t("evidence is in {folder}", folder=folder)), width, "dim")
     return lines
 
 
@@ -105,10 +115,23 @@ EVIDENCE = "evidence"
 _SUFFIX = ".tar.gz"
 
 
+def _head(plan: Plan, glyphs: Glyphs, over: bool) -> str:
+    if over:
+        return t("drain finished") if plan.verb == "drain" else t("resume finished")
+    n, more = len(plan.nodes), glyphs.more
+    if plan.verb == "drain":
+        return t("draining {n} nodes{more}", n=n, more=more)
+    return t("resuming {n} nodes{more}", n=n, more=more)
+
+
+def _now(allocation: Allocation | None) -> str:
+    return t("now {state}", state=_state(allocation, reason=False))
+
+
 def _under_way(step: Step | None) -> str:
     if step is None:
-        return "waiting"
-    return "evidence taken" if step.phase == EVIDENCE else step.phase
+        return t("waiting")
+    return t("evidence taken") if step.phase == EVIDENCE else step.phase
 
 
 def _outcome(name: str, now: str, step: Step | None, glyphs: Glyphs, width: int) -> Line:
@@ -125,7 +148,7 @@ def _evidence(step: Step, width: int) -> list[Line]:
     """The bundle's file name and, where the node did not give its part, why."""
     folder = _folder(step)
     told = step.detail.removeprefix(f"{folder}/") if folder else step.detail
-    return labelled("", plain(f"evidence {told}"), width, "dim" if step.ok else "warn")
+    return labelled("", plain(t("evidence {told}", told=told)), width, "dim" if step.ok else "warn")
 
 
 def _folder(step: Step) -> str:

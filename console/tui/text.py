@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from rich.cells import cell_len, set_cell_size
 
+from console.tui.words import t
+
 MORE = "…"
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _STACKED = frozenset({"Mn", "Me"})
@@ -127,8 +129,8 @@ def choose(columns: Sequence[Column], width: int, gap: int = 1) -> list[Column]:
 
 
 def heading(columns: Iterable[Column]) -> Line:
-    """The title cells of a table."""
-    return tuple(Cell(fit(c.title, c.width, c.align), "head") for c in columns)
+    """The title cells of a table, in the operator's language."""
+    return tuple(Cell(fit(t(c.title), c.width, c.align), "head") for c in columns)
 
 
 def joined(cells: Iterable[Cell], gap: str = " ") -> Line:
@@ -141,11 +143,20 @@ def joined(cells: Iterable[Cell], gap: str = " ") -> Line:
     return tuple(line)
 
 
+def hints(*keys: tuple[str, str]) -> Line:
+    """Keys and what they do, three cells apart."""
+    line: list[Cell] = []
+    for key, what in keys:
+        line += [Cell("   ")] if line else []
+        line += [Cell(key, "key"), Cell(f" {what}")]
+    return tuple(line)
+
+
 def labelled(label: str, text: str, width: int, style: str, column: int = 8) -> list[Line]:
     """`label text`, wrapped under the text; nothing when there is no text."""
     if not text:
         return []
-    head = cut(label, column - 1).ljust(column)
+    head = fit(cut(label, column - 1), column)
     return [
         (Cell(head if i == 0 else " " * column, "key"), Cell(row, style))
         for i, row in enumerate(wrap(text, max(10, width - column)))

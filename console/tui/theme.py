@@ -16,6 +16,7 @@ from rich.style import Style
 from textual.theme import Theme
 
 from console.tui.palettes import MONO, THEMES
+from console.tui.words import N_, t
 from inventory.errors import UsageError
 from probes.event import Severity
 
@@ -55,13 +56,18 @@ def glyphs_for(encoding: str | None) -> Glyphs:
 
 
 WORDS: Mapping[Severity, str] = {
-    Severity.OK: "ok",
-    Severity.INFO: "info",
-    Severity.WARN: "warn",
-    Severity.CRITICAL: "crit",
-    Severity.UNKNOWN: "unkn",
+    Severity.OK: N_("ok"),
+    Severity.INFO: N_("info"),
+    Severity.WARN: N_("warn"),
+    Severity.CRITICAL: N_("crit"),
+    Severity.UNKNOWN: N_("unkn"),
 }
-"""Severity words of at most four letters: the grid's first column has no room for more."""
+"""Severity words of at most four cells: the grid's first column has no room for more."""
+
+
+def word(severity: Severity) -> str:
+    """The word of a severity in the operator's language."""
+    return t(WORDS[severity])
 
 
 class Depth(NamedTuple):

@@ -12,8 +12,9 @@ from textual.containers import Vertical
 from textual.screen import ModalScreen
 
 from console.tui.plan_view import labelled, title
-from console.tui.text import Cell, Line, plain
+from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
+from console.tui.words import t
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
@@ -28,7 +29,7 @@ class Ask(ModalScreen[bool]):
     ]
 
     def __init__(self, what: str, names: Sequence[str], refused: Mapping[str, str]) -> None:
-        """`refused` are nodes that will be left alone, with the reason."""
+        """`what` is the act as people read it; `refused` nodes are left alone, with the reason."""
         super().__init__(classes="dialog")
         self.what, self.names, self.refused = what, list(names), dict(refused)
 
@@ -50,16 +51,21 @@ class Ask(ModalScreen[bool]):
         hint.show([self._hint()])
 
     def _lines(self, width: int) -> list[Line]:
-        head = title(self.what, self.names) if self.names else f"{self.what}: no node can do it now"
+        head = self._head()
         lines: list[Line] = [(Cell(head, "title"),)]
         for name, why in self.refused.items():
-            lines += labelled("leave", f"{name}: {plain(why)}", width, "unknown")
+            lines += labelled(t("leave"), f"{name}: {plain(why)}", width, "unknown")
         return lines
+
+    def _head(self) -> str:
+        if self.names:
+            return title(self.what, self.names)
+        return t("{act}: no node can do it now", act=self.what)
 
     def _hint(self) -> Line:
         if not self.names:
-            return (Cell("esc", "key"), Cell(" back"))
-        return (Cell("y", "key"), Cell(" yes   "), Cell("esc", "key"), Cell(" no"))
+            return hints(("esc", t("back")))
+        return hints(("y", t("yes")), ("esc", t("no")))
 
     def action_answer(self, yes: bool) -> None:
         """Answer; yes needs nodes."""

@@ -6,7 +6,7 @@ the screen, and only from outside the input lines. Closing does not stop what ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import ClassVar
 
 from textual import events, on
@@ -17,10 +17,11 @@ from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
-from console.tui.plan_view import outcome_lines, plan_lines, proposed_reason, title
+from console.tui.plan_view import act, outcome_lines, plan_lines, proposed_reason, title
 from console.tui.screens.inside import Inside
-from console.tui.text import Cell, Line, plain
+from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
+from console.tui.words import t
 from inventory.errors import ConsoleError
 from inventory.scheduler import Plan, Step
 
@@ -60,10 +61,10 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         with Vertical(classes="box"):
             yield Sheet(look, id="sheet")
             with Horizontal(id="reason_row"):
-                yield Static("reason ", markup=False)
+                yield Static(t("reason") + " ", markup=False)
                 yield _entry("reason")
             with Horizontal(id="count_row"):
-                yield Static("type the number of nodes ", markup=False)
+                yield Static(t("type the number of nodes") + " ", markup=False)
                 yield _entry("count")
             yield Lines(look, id="hint")
 
@@ -108,7 +109,7 @@ class Confirm(ModalScreen[bool], Inside[bool]):
 
     async def _plan(self) -> None:
         # A plan needs a reason to be shown at all; `y` stays closed until there is a real one.
-        shown = self.reason or "(the reason you type)"
+        shown = self.reason or t("(the reason you type)")
         try:
             self.plan = await self.console_app.engine.plan(
                 self.verb, self.names, shown, override=self.override, **self._despite()
@@ -117,7 +118,8 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         except ConsoleError as error:
             self.plan, self.trouble = None, str(error)
         except Exception as error:
-            self.plan, self.trouble = None, f"no plan because of an internal error: {error!r}"
+            self.plan = None
+            self.trouble = t("no plan because of an internal error: {error}", error=repr(error))
             self._planned()
             raise
         self._planned()
@@ -156,14 +158,14 @@ class Confirm(ModalScreen[bool], Inside[bool]):
     def blocked(self) -> str:
         """Why `y` does nothing now; "" when it works."""
         if self.phase == "planning":
-            return "reading the scheduler"
+            return t("reading the scheduler")
         if self.plan is None or not self.plan.nodes:
-            return "there is nothing to do"
+            return t("there is nothing to do")
         if self.verb == "drain" and not self.reason:
-            return "a drain needs a reason (r)"
+            return t("a drain needs a reason (r)")
         wanted = self.plan.confirm_count
         if wanted is not None and self.count != wanted:
-            return f"type {wanted} first: more nodes than the cap (tab)"
+            return t("type {n} first: more nodes than the cap (tab)", n=wanted)
         return ""
 
     def action_yes(self) -> None:
@@ -193,7 +195,7 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         except ConsoleError as error:
             self.trouble = str(error)
         except Exception as error:
-            self.trouble = f"stopped by an internal error: {error!r}"
+            self.trouble = t("stopped by an internal error: {error}", error=repr(error))
             raise
         finally:
             app.acting -= 1
@@ -201,13 +203,13 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         if self.is_attached:
             self._draw()
         else:
-            app.notify(f"{title(plan.verb, plan.nodes)}: {self._verdict()}", markup=False)
+            app.notify(f"{title(act(plan.verb), plan.nodes)}: {self._verdict()}", markup=False)
 
     def _verdict(self) -> str:
         if self.trouble:
             return self.trouble
         failed = {step.node for step in self.steps if not step.ok}
-        return f"{len(failed)} failed" if failed else "done"
+        return t("{n} failed", n=len(failed)) if failed else t("done")
 
     def _follow(self) -> None:
         if self.phase == "over":
@@ -271,11 +273,12 @@ class Confirm(ModalScreen[bool], Inside[bool]):
             over = self.phase == "over"
             lines += outcome_lines(self.plan, self.steps, fleet, glyphs, width, over=over)
             if self.trouble:
-                lines[0] = (Cell(f"{self.verb} failed", "critical"),)
+                failed = t("{act} failed", act=act(self.verb))
+                lines[0] = (Cell(failed, "critical"),)
         elif self.plan is not None:
             lines += plan_lines(self.plan, glyphs, width)
         else:
-            lines.append((Cell(title(self.verb, self.names), "title"),))
+            lines.append((Cell(title(act(self.verb), self.names), "title"),))
         if self.phase in ("planning", "ready"):
             lines += [(Cell(text, "critical"),) for text in self._overrides()]
         if self.trouble:
@@ -283,33 +286,32 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         return lines
 
     def _overrides(self) -> list[str]:
-        kept = "; their reasons are kept in ours" if self.verb == "drain" else ""
-        told = [f"OVERRIDE: also nodes that others drained{kept}"] if self.override else []
-        return told + (["ALSO nodes that are still sick"] if self.despite else [])
+        told = []
+        if self.override and self.verb == "drain":
+            told = [t("OVERRIDE: also nodes that others drained; their reasons are kept in ours")]
+        elif self.override:
+            told = [t("OVERRIDE: also nodes that others drained")]
+        return told + ([t("ALSO nodes that are still sick")] if self.despite else [])
 
     def _hint(self) -> Line:
-        back = (Cell("esc", "key"), Cell(" back"))
         if self.phase == "running":
-            return Cell("working; ", "dim"), *back
+            return Cell(t("working; "), "dim"), *hints(("esc", t("back")))
         if self.phase == "over":
-            return back
+            return hints(("esc", t("back")))
         if isinstance(self.focused, Input):
-            return (
-                Cell("enter", "key"),
-                Cell(" when the text is right   "),
-                Cell("esc", "key"),
-                Cell(" cancel"),
-            )
+            return hints(("enter", t("when the text is right")), ("esc", t("cancel")))
         blocked = self.blocked()
-        yes = (Cell(blocked, "warn"),) if blocked else (Cell("y", "key"), Cell(f" {self.verb} now"))
-        line: Line = (*yes, Cell("   "))
+        now = t("drain now") if self.verb == "drain" else t("resume now")
+        yes = (Cell(blocked, "warn"),) if blocked else hints(("y", now))
+        return (*yes, Cell("   "), *hints(*self._choices(), ("esc", t("cancel"))))
+
+    def _choices(self) -> Iterator[tuple[str, str]]:
         if self.verb == "drain":
-            line += (Cell("r", "key"), Cell(" reason   "))
+            yield "r", t("reason")
         if self.override or (self.plan is not None and self.plan.refused):
-            line += (Cell("O", "key"), Cell(" others' drains   "))
+            yield "O", t("others' drains")
             if self.verb == "resume":
-                line += (Cell("I", "key"), Cell(" still sick   "))
-        return (*line, Cell("esc", "key"), Cell(" cancel"))
+                yield "I", t("still sick")
 
 
 def _entry(name: str) -> Input:

@@ -22,8 +22,9 @@ from console.active.safety import NOT_YET
 from console.tui.campaign_view import LEVEL_KEYS, level_line, plan_lines
 from console.tui.plan_view import title
 from console.tui.screens.inside import Inside
-from console.tui.text import Cell, Line, plain
+from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
+from console.tui.words import t
 from inventory.errors import ConsoleError
 
 AGAIN_S = 1.0
@@ -81,7 +82,7 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
         except ConsoleError as error:
             self.plan, self.trouble = None, str(error)
         except Exception as error:
-            self.trouble = f"no plan because of an internal error: {error!r}"
+            self.trouble = t("no plan because of an internal error: {error}", error=repr(error))
             raise
         finally:
             self.phase = "ready"
@@ -103,11 +104,11 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
     def blocked(self) -> str:
         """Why `y` does nothing now; "" when it works."""
         if self.phase == "planning":
-            return "reading the scheduler"
+            return t("reading the scheduler")
         if self.console_app.bench.running is not None:
-            return "a test is running already (7)"
+            return t("a test is running already (7)")
         if self.plan is None or not self.plan.willing:
-            return "there is nothing to test"
+            return t("there is nothing to test")
         return ""
 
     def action_start(self) -> None:
@@ -150,16 +151,15 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
         if self.plan is not None:
             lines += plan_lines(self.plan, self.console_app.look.glyphs, width)
         else:
-            lines.append((Cell(title(f"test {self.level}:", self.names), "title"),))
+            lines.append((Cell(title(t("Test {level}:", level=self.level), self.names), "title"),))
         if self.force:
-            lines.append((Cell("MINE: also busy nodes, and no cap: you own them", "critical"),))
+            lines.append((Cell(t("MINE: also busy nodes, and no cap: you own them"), "critical"),))
         if self.trouble:
             lines.append((Cell(plain(self.trouble), "critical"),))
         return lines
 
     def _hint(self) -> Line:
         blocked = self.blocked()
-        yes = (Cell(blocked, "warn"),) if blocked else (Cell("y", "key"), Cell(" test now"))
-        line: Line = (*yes, Cell("   "), Cell("esc", "key"), Cell(" cancel   "))
-        line += (Cell("tab", "key"), Cell(" level   "))
-        return (*line, Cell("I", "key"), Cell(" mine"))
+        yes = (Cell(blocked, "warn"),) if blocked else hints(("y", t("test now")))
+        rest = hints(("esc", t("cancel")), ("tab", t("level")), ("I", t("mine")))
+        return (*yes, Cell("   "), *rest)
