@@ -48,6 +48,9 @@ class Job(Struct, frozen=True, kw_only=True):
     """Number of nodes the whole job spans."""
     end_at: float | None = None
     """Epoch seconds when its time limit ends; None when unlimited or unknown."""
+    start_at: float | None = None
+    """Epoch seconds; None when unknown."""
+    partition: str = ""
 
 
 class Allocation(Struct, frozen=True, kw_only=True, tag="allocation"):

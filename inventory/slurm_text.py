@@ -21,8 +21,9 @@ from inventory.slurm_state import SlurmState, parse_state
 
 SEPARATOR = "\x1f"
 """Unit separator: what no job name or reason is likely to hold, unlike "|"."""
-SQUEUE_FORMAT = SEPARATOR.join(("%i", "%u", "%D", "%e", "%N", "%j"))
-"""Id, user, node count, end time, node list, name; the name last, as it may hold anything."""
+SQUEUE_FORMAT = SEPARATOR.join(("%i", "%u", "%D", "%e", "%S", "%P", "%N", "%j"))
+"""Id, user, node count, end time, start time, partition, node list, name; the name last, as it may
+hold anything."""
 
 _STAMP = re.compile(r" ?\[([^\[\]@]+)@([^\[\]]*)\]")
 _AFTER_REASON = re.compile(r"\s+(?:ReservationName|Comment|Extra|InstanceId|InstanceType)=")
@@ -186,16 +187,18 @@ def read_jobs(text: str) -> dict[str, list[Job]]:
     """`squeue -h -o SQUEUE_FORMAT`: node -> jobs there. Lines of another shape are left out."""
     jobs: dict[str, list[Job]] = {}
     for line in text.split("\n"):
-        fields = line.split(SEPARATOR, 5)
-        if len(fields) < 6:
+        fields = line.split(SEPARATOR, 7)
+        if len(fields) < 8:
             continue
-        number, user, count, end, nodes, name = fields
+        number, user, count, end, start, partition, nodes, name = fields
         job = Job(
             id=clean(number),
             user=clean(user),
             name=clean(name)[:100],
             nodes=int(count) if count.strip().isdecimal() else 1,
             end_at=parse_time(end),
+            start_at=parse_time(start),
+            partition=clean(partition),
         )
         for node in _hosts(nodes.strip()):
             jobs.setdefault(node, []).append(job)

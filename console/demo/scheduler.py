@@ -19,6 +19,9 @@ from inventory.scheduler import Job as Work
 
 FOREIGN_AGE_S = 3 * 3600.0
 """How long ago the scenario's own drains were set."""
+RAN_S = 7200.0
+"""How long jobs had run when the story began."""
+PARTITION = "batch"
 COMMAND = "demo-scheduler"
 """First word of the commands shown; there is no such program, and the demo says so."""
 
@@ -77,7 +80,7 @@ class DemoScheduler:
             reason=hold.reason if hold else "",
             reason_by=hold.by if hold else "",
             reason_at=hold.at if hold else None,
-            partitions=("batch",),
+            partitions=(PARTITION,),
             jobs=jobs,
             responding=responding,
         )
@@ -89,12 +92,15 @@ class DemoScheduler:
 
     def _work(self, job: Job, now: float, t: float) -> Work:
         left = None if job.for_s is None else job.at_s + job.for_s - t
+        ran = (t - job.at_s) / self._speed + (0.0 if job.at_s else RAN_S)
         return Work(
             id=job.id,
             user=job.user,
             name=job.name,
             nodes=len(job.nodes),
             end_at=None if left is None else now + left / self._speed,
+            start_at=now - ran,
+            partition=PARTITION,
         )
 
     def drain_commands(self, names: Sequence[str], reason: str) -> list[tuple[str, ...]]:

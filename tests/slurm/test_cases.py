@@ -223,17 +223,30 @@ def test_jobs() -> None:
 
     text = "\n".join(
         [
-            line("7_3", "al", "2", "2026-03-03T04:05:06", "n[1-2]", f"odd{SEPARATOR}name"),
-            line("8", "bo", "1", "UNLIMITED", "n2", "x\x1b[31m"),
-            line("9", "cy", "1", "N/A", "", "waiting"),
-            line("10", "di", "1", "N/A", "n[", "broken"),
+            line(
+                "7_3",
+                "al",
+                "2",
+                "2026-03-03T04:05:06",
+                "2026-03-02T04:05:06",
+                "h100",
+                "n[1-2]",
+                f"odd{SEPARATOR}name",
+            ),
+            line("8", "bo", "1", "UNLIMITED", "N/A", "h100", "n2", "x\x1b[31m"),
+            line("9", "cy", "1", "N/A", "N/A", "h100", "", "waiting"),
+            line("10", "di", "1", "N/A", "N/A", "h100", "n[", "broken"),
             "second line of a name",
         ]
     )
     jobs = read_jobs(text)
     end = datetime(2026, 3, 3, 4, 5, 6).timestamp()  # noqa: DTZ001
-    first = Job(id="7_3", user="al", name="odd name", nodes=2, end_at=end)
-    assert jobs == {"n1": [first], "n2": [first, Job(id="8", user="bo", name="x [31m")]}
+    first = Job(
+        id="7_3", user="al", name="odd name", nodes=2, end_at=end, start_at=end - 86400,
+        partition="h100",
+    )  # fmt: skip
+    second = Job(id="8", user="bo", name="x [31m", partition="h100")
+    assert jobs == {"n1": [first], "n2": [first, second]}
 
 
 def test_commands_are_argv_that_slurms_host_lists_take() -> None:
