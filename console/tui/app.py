@@ -26,7 +26,9 @@ from textual.screen import Screen
 from textual.worker import Worker, WorkerError, WorkerState
 
 from console.fleet import Fleet
-from console.tui import commands
+from console.preferences import Preferences
+from console.tui import commands, copying, keymap
+from console.tui.announce import Announcer, News, notice
 from console.tui.engine import Engine
 from console.tui.paint import cropped
 from console.tui.roster import Roster
@@ -38,13 +40,17 @@ from console.tui.text import plain
 from console.tui.theme import ON_BLACK, OWN_GROUND, Look, look_here
 from console.tui.trail import Place, Trail
 from console.tui.views import VIEW_IDS
+from console.tui.words import t
 from inventory.errors import ConsoleError, UsageError
 from probes.event import Finding
 
 if TYPE_CHECKING:
     from console.active.ask import CampaignPlan
     from console.active.campaign import Campaigner
+    from console.recording.player import Player
+    from console.recording.recorder import Recorder
     from console.tui.bench import Bench
+    from console.tui.widgets.tour import Tour
 
 TICK_S = 1.0
 SLICE_S = 0.004
@@ -70,7 +76,12 @@ class Palette(Provider):
         screen, app = self.screen, self.app
         if not isinstance(screen, ActingScreen) or not isinstance(app, ConsoleApp):
             return []
-        offered = commands.offered(screen.SCREEN_NAME, read_only=app.engine.read_only)
+        modes = (screen.SCREEN_NAME, *(commands.REPLAY if app.player else ()))
+        offered = [
+            command
+            for mode in modes
+            for command in commands.offered(mode, read_only=app.engine.read_only, keys=app.keymap)
+        ]
         return [(c, partial(screen.run_action, c.does)) for c in offered if c.palette]
 
     async def discover(self) -> Hits:
@@ -95,10 +106,13 @@ class ConsoleApp(App[None]):
     TITLE = "gpuconsole"
     NOTIFICATION_TIMEOUT = 3
     COMMANDS: ClassVar[set[type[Provider] | Callable[[], type[Provider]]]] = {Palette}
-    COMMAND_PALETTE_BINDING = "ctrl+p"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("ctrl+c", "leave", "quit", show=False, priority=True),
         Binding("ctrl+q", "leave", "quit", show=False, priority=True),
+        # Of the app, so that it works over dialogs too.
+        Binding("ctrl+t", "tour", "tour", id="tour", show=False, priority=True),
+        # Textual would bind it without an id, and so out of reach of the operator's own keys.
+        Binding("ctrl+p", "command_palette", "palette", id="palette", show=False, priority=True),
     ]
 
     def __init__(
@@ -106,15 +120,25 @@ class ConsoleApp(App[None]):
         engine: Engine,
         *,
         look: Look | None = None,
+        preferences: Preferences | None = None,
         clock: Callable[[], float] = time.time,
         tick_s: float | None = TICK_S,
+        demo: bool = False,
+        tour: bool = False,
     ) -> None:
-        """`tick_s` None leaves ticking to the caller (tests and benchmarks); so does `clock`."""
+        """`tick_s` None leaves ticking to the caller (tests and benchmarks); so does `clock`.
+
+        UsageError when a preferred key cannot be had.
+        """
+        self.preferences = preferences or Preferences()
+        self.keymap = keymap.keymap(self.preferences.keys)
         # Textual removes NO_COLOR from the environment, so the look is decided first.
         self.look = look or look_here(getattr(sys.__stderr__, "encoding", None))
         super().__init__(driver_class=Terminal, ansi_color=True)
         self.animation_level = "none"
         self.engine = engine
+        self.player: Player | None = getattr(engine, "player", None)
+        """Set when a recording is shown: then it is the player that ticks."""
         self.clock = clock
         self.tick_s = tick_s
         self.acting = 0
@@ -126,6 +150,14 @@ class ConsoleApp(App[None]):
         self._hang_up: HangUp | None = None
         self._trouble = ""
         self._asked_to_leave = False
+        self.demo = demo
+        """Nodes are simulated: the tour may drain one."""
+        self.tour: Tour | None = None
+        self._tour_wanted = tour
+        self._answered: dict[str, float] = {}
+        """Node -> when it was first seen to answer."""
+        self.announcer = Announcer(self._answered.get, clock)
+        engine.fleet.taps.append(self.announcer.heard)
         self.trail = Trail()
         self.trail.visit(Place("fleet"))
         self._fleet_screen = FleetScreen(self.roster)
@@ -162,7 +194,14 @@ class ConsoleApp(App[None]):
         """Trouble that is nobody's node: the scheduler, the collector itself."""
         told = tuple(f"{what}: {text}" for what, text in getattr(self.fleet, "errors", {}).items())
         forgets = getattr(getattr(self.engine, "memory", None), "trouble", "")
-        return tuple(text for text in (self._trouble, *told, forgets) if text)
+        recorder = self.recorder
+        broken = f"recording {recorder.trouble}" if recorder and recorder.trouble else ""
+        return tuple(text for text in (self._trouble, *told, forgets, broken) if text)
+
+    @property
+    def recorder(self) -> Recorder | None:
+        """What writes a recording now."""
+        return getattr(self.engine, "recorder", None)
 
     def get_default_screen(self) -> FleetScreen:
         """The fleet."""
@@ -225,8 +264,11 @@ class ConsoleApp(App[None]):
         for theme in (OWN_GROUND, ON_BLACK):
             self.register_theme(theme)
         self.theme = self.look.widgets.name
+        self.set_keymap(keymap.textual(self.keymap))
         self._watch_terminal()
         self.call_after_refresh(self._start)
+        if self._tour_wanted:
+            self.call_after_refresh(self.action_tour)
 
     def set_theme(self, name: str) -> None:
         """Show another theme at once. Raises UsageError for one that does not exist."""
@@ -253,10 +295,12 @@ class ConsoleApp(App[None]):
         self._close_messages_no_wait()
 
     def _start(self) -> None:
+        if self.player is not None:
+            self._follow(self.player)
         self._collector = self.run_worker(
             self.engine.run(), name="engine", group="engine", exit_on_error=False
         )
-        if self.tick_s is not None:
+        if self.tick_s is not None and self.player is None:
             self.run_worker(self._ticks(self.tick_s), group="tick", exit_on_error=False)
         # What the imports made lives as long as the process: no reason to look at it again.
         gc.collect()
@@ -271,13 +315,51 @@ class ConsoleApp(App[None]):
 
     async def tick(self) -> None:
         """Judge what changed, in slices, then let the screen on top read the Fleet once."""
-        await self._judge()
+        if len(self._answered) < len(self.fleet.seen):
+            for name in self.fleet.seen.keys() - self._answered.keys():
+                self._answered[name] = self.clock()
+        if self.player is None:
+            await self._judge()
+        self._ring()
         if not self.paused:
             self._changed(self.fleet.take_dirty())
-            await self._build()
+            if self.roster.reads_values:
+                await self.read_all()
         screen = self.screen
         if isinstance(screen, ActingScreen) and screen.is_mounted:
             screen.redraw(self.now())
+            screen.draw_replay()
+
+    def _follow(self, player: Player) -> None:
+        """Show each moment that the player completes."""
+        player.moved, player.jumped, player.told = self.tick, self.roster.forget, self._draw_replay
+        for command in commands.offered("replay", read_only=True, keys=self.keymap):
+            if command.keys:
+                does = command.does.removeprefix("app.")
+                self.bind(",".join(command.keys), does, description=command.label, show=False)
+
+    def _draw_replay(self) -> None:
+        if isinstance(self.screen, ActingScreen) and self.screen.is_mounted:
+            self.screen.draw_replay()
+
+    def action_replay_step(self, seconds: int) -> None:
+        """Some seconds on or back, and stop there."""
+        if self.player is not None:
+            self.player.step(seconds)
+
+    def action_replay_seek(self, text: str) -> None:
+        """To another moment."""
+        if self.player is not None:
+            self.player.seek(text)
+
+    def action_replay_faster(self, steps: int) -> None:
+        """Another speed."""
+        if self.player is not None:
+            self.player.faster(steps)
+
+    async def end_recording(self) -> Recorder | None:
+        """End the file being written, without waiting for its disk."""
+        return await asyncio.to_thread(self.engine.stop_recording)
 
     def _changed(self, names: set[str]) -> None:
         self.roster.changed(names)
@@ -285,9 +367,8 @@ class ConsoleApp(App[None]):
             if isinstance(view, PromptingScreen):
                 view.changed(names)
 
-    async def _build(self) -> None:
-        if not self.roster.reads_values:
-            return
+    async def read_all(self) -> None:
+        """Bring every node's summary up to date, in slices that give way to keys."""
         while not self.roster.build(SLICE_S):  # noqa: ASYNC110 - gives way to keys
             await asyncio.sleep(BREATH_S)
 
@@ -306,15 +387,47 @@ class ConsoleApp(App[None]):
         if not isinstance(self._driver, Terminal) or self._driver.ready():
             super()._display(screen, cropped(renderable))
 
+    def read_now(self) -> None:
+        """Ask the schedulers without waiting for their turn; a replay has none to ask."""
+        read = getattr(self.engine, "read_schedulers", None)
+        if read is not None:
+            self.run_worker(read(), name="read", group="read", exit_on_error=False, exclusive=True)
+        self.notify(t("reading the schedulers") if read else t("painted again"))
+        self.repaint()
+
     def repaint(self) -> None:
         """Send the whole screen again, whatever the terminal is believed to show."""
         compositor = self.screen._compositor
         whole = compositor.render_update(full=True, screen_stack=self._background_screens)
         self._display(self.screen, whole)
 
+    def copy_to_clipboard(self, text: str) -> None:
+        """By OSC 52, also out of tmux and screen; a text that is too long is not sent."""
+        self._clipboard = text
+        self.escape(copying.osc52(text, os.environ))
+
+    def escape(self, sequence: str) -> None:
+        """Send a sequence to the terminal."""
+        if sequence and self._driver is not None:
+            self._driver.write(sequence)
+
+    def news(self) -> News | None:
+        """What is new, for the screen on top to draw."""
+        return self.announcer.news(self.look.glyphs, self.clock(), paused=self.paused)
+
+    def _ring(self) -> None:
+        told = self.announcer.ring(self.clock(), paused=self.paused)
+        if not told:
+            return
+        if self.preferences.bell:
+            self.escape("\a")
+        self.escape(copying.passed(notice(self.preferences.notify, told), os.environ))
+
     def toggle_pause(self) -> None:
-        """Freeze what is shown, or catch up. Collecting and judging go on."""
-        if self.paused:
+        """Freeze what is shown, or catch up. Collecting and judging go on; a replay stops."""
+        if self.player is not None:
+            self.player.toggle()
+        elif self.paused:
             self.paused_at = None
             self.roster.thaw()
             self._changed(self.fleet.take_dirty())
@@ -325,6 +438,9 @@ class ConsoleApp(App[None]):
 
     def acknowledge(self, *findings: Finding) -> None:
         """The operator has seen them."""
+        if self.player is not None:
+            self.notify(t("a replay acknowledges nothing: what was found then stays as it was"))
+            return
         for finding in findings:
             self.fleet.acknowledge(finding.node, finding.rule, finding.device)
         self.fleet.tick(self.clock(), SLICE_S)
@@ -363,6 +479,17 @@ class ConsoleApp(App[None]):
         else:
             self.notify(plain(told), severity="error", markup=False)
         self.log.error(told)
+
+    def action_tour(self) -> None:
+        """Begin the guided tour; within it, go on to the next step."""
+        from console.tui.widgets.tour import Tour
+
+        if self.tour is not None:
+            self.tour.skip()
+        elif self.demo:
+            self.tour = Tour(self)
+        else:
+            self.notify(t("the tour drains a node: gpuconsole --demo --tour"), markup=False)
 
     def action_leave(self) -> None:
         """Leave, by ctrl-c."""

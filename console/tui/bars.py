@@ -9,11 +9,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
+import msgspec
 from rich.cells import cell_len
 
 from console import units
+from console.plan_notes import timeless
+from console.tui.announce import News
 from console.tui.summary import brief
-from console.tui.text import Cell, Line, cut, fit, plain
+from console.tui.text import Cell, Line, cut, fit, line_text, plain
 from console.tui.theme import WORDS, Glyphs
 from inventory.scheduler import Step
 from probes.event import Finding, NodeStatus, Severity
@@ -49,14 +52,17 @@ class State(NamedTuple):
     """Nodes that answered at least once."""
     view: str = ""
     """The view's name and headline; "" for the fleet."""
+    news: News | None = None
 
 
 def status(state: State, glyphs: Glyphs, width: int) -> Line:
     """Cluster, counts by severity, data age, marks, filter, mode: one line."""
-    return _pack(_status_parts(state, glyphs), width)
+    return _pack(_status_parts(state, glyphs, width), width)
 
 
-def _status_parts(state: State, glyphs: Glyphs) -> Iterable[Part]:
+def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
+    if state.news is not None:
+        yield Part(news_cells(state.news, max(24, width // 2)), 0)
     if state.paused_s is not None:
         yield Part((Cell(f" PAUSED {units.age(state.paused_s)} ", "band"),), 0)
     if state.read_only:
@@ -76,6 +82,12 @@ def _status_parts(state: State, glyphs: Glyphs) -> Iterable[Part]:
         yield Part((Cell(f"! {cut(plain(error), 60)}", "warn"),), 4)
     if state.sort != "verdict":
         yield Part((Cell(f"sort {state.sort}", "text"),), 8)
+
+
+def news_cells(news: News, width: int) -> Line:
+    """What is new, so that it cannot be taken for what was there."""
+    text = cut(plain(news.text), width - 2)
+    return (Cell(f" {text} ", "band"),)
 
 
 def _counts(state: State, glyphs: Glyphs) -> Iterable[Part]:
@@ -112,20 +124,28 @@ def _length(parts: Sequence[Part], gap: str) -> int:
     return text + len(gap) * (len(parts) - 1)
 
 
-def keys(footer: Iterable[tuple[str, str, str]], width: int) -> tuple[Line, list[tuple[int, str]]]:
-    """The key line and, for clicks, where each command ends: [(end column, command id)]."""
+def keys(
+    footer: Iterable[tuple[str, str, str]], width: int, tail: Line = ()
+) -> tuple[Line, list[tuple[int, str]]]:
+    """The key line and, for clicks, where each command ends: [(end column, command id)].
+
+    `tail` stands at the right end, whatever has to go for it.
+    """
     line: list[Cell] = []
+    room = width - (cell_len(line_text(tail)) + 2 if tail else 0)
     ends: list[tuple[int, str]] = []
     used = 0
     for command, key, label in footer:
         need = len(key) + 1 + len(label) + (2 if line else 0)
-        if used + need > width:
+        if used + need > room:
             break
         if line:
             line.append(Cell("  "))
         line += [Cell(key, "key"), Cell(" " + label, "text")]
         used += need
         ends.append((used, command))
+    if tail:
+        line += [Cell(" " * max(0, room - used + 2)), *tail]
     return tuple(line), ends
 
 
@@ -181,13 +201,20 @@ def _key(what: Entry) -> tuple[str, ...]:
             return what.node, "step", what.phase, str(what.at)
 
 
+_NOTHING: Mapping[str, Sequence[Finding]] = {}
+
+
 def stream(
     entries: Iterable[tuple[int, float, Entry]],
     glyphs: Glyphs,
     width: int,
     height: int,
+    current: Mapping[str, Sequence[Finding]] = _NOTHING,
 ) -> list[Line]:
-    """Title and the newest problems; `height` lines in all."""
+    """Title and the newest problems; `height` lines in all.
+
+    `current` are the findings as they are now: what was said "1 s ago" grows older with them.
+    """
     title = " newest problems "
     lines: list[Line] = [
         (
@@ -197,8 +224,19 @@ def stream(
         )
     ]
     newest = news(entries)[: max(0, height - 1)]
-    lines += [_entry(at, what, glyphs, width) for at, what in newest]
+    lines += [_entry(at, _now(what, current), glyphs, width) for at, what in newest]
     return lines[:height]
+
+
+def _now(what: Entry, current: Mapping[str, Sequence[Finding]]) -> Entry:
+    """The finding as it is told now; of one that is over the age that stood still is left out."""
+    if not isinstance(what, Finding):
+        return what
+    for finding in current.get(what.node, ()):
+        same = (finding.rule, finding.device) == (what.rule, what.device)
+        if same and what.severity is not Severity.OK:
+            return finding
+    return msgspec.structs.replace(what, say=timeless(what.say))
 
 
 def _entry(at: float, what: Entry, glyphs: Glyphs, width: int) -> Line:

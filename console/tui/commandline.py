@@ -16,8 +16,10 @@ ALIASES = {
     "ack": "acknowledge",
     "f": "filter",
 }
-WITH_TEXT = ("drain", "resume", "sort", "filter", "mark", "open", "ssh")
-"""Commands that take words: a reason, an order, a filter expression, a node's name."""
+WITH_TEXT = ("drain", "resume", "sort", "filter", "mark", "open", "ssh", "explain", "metric", "record",
+    "seek", "speed",
+)
+"""Commands that take words: a reason, an order, a filter expression, a node's name, a rule."""
 
 
 class Request(Struct, frozen=True):

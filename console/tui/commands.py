@@ -6,12 +6,14 @@ A screen offers a command by having `action_<id>`; nothing else registers it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
 from msgspec import Struct
 from textual.binding import Binding, BindingType
 
 from console.tui.views import VIEW_IDS, VIEWS
+from console.tui.words import t
 
 
 class Command(Struct, frozen=True, kw_only=True):
@@ -45,9 +47,25 @@ class Command(Struct, frozen=True, kw_only=True):
 
 EVERY = (*VIEW_IDS, "node", "campaign")
 """Names of the screens."""
+MOVES: Mapping[str, tuple[str, ...]] = {
+    "up": ("up", "k"),
+    "down": ("down", "j"),
+    "page_up": ("pageup", "ctrl+b"),
+    "page_down": ("pagedown", "ctrl+f"),
+    "first": ("home", "g"),
+    "last": ("end", "G"),
+}
+"""Ids and keys of what moves the cursor or the sheet, in every view."""
 TABLES = tuple(name for name in VIEW_IDS if name != "tests")
 """Views whose rows are about nodes: filter, marks, prompt."""
 NODES = (*TABLES, "node")
+TABBED = (*VIEW_IDS, "campaign")
+"""Where tab goes to the next view; in a node it goes to the next section."""
+SHEETS = ("node", "kernel")
+"""Screens of text that is searched."""
+ALL = (*EVERY, "kernel")
+REPLAY = ("replay",)
+"""No screen but a mode: these keys are the app's while it plays a recording."""
 _GO: tuple[Command, ...] = tuple(
     Command(
         id=view.id,
@@ -55,9 +73,8 @@ _GO: tuple[Command, ...] = tuple(
         shown=view.key,
         label=view.label,
         help=view.question,
-        screens=EVERY,
+        screens=ALL,
         group="Views",
-        footer=21,
         action=f"view('{view.id}')",
     )
     for view in VIEWS
@@ -66,10 +83,31 @@ _GO: tuple[Command, ...] = tuple(
 # fmt: off
 COMMANDS: tuple[Command, ...] = (
     *_GO,
+    Command(id="next_view", keys=("tab",), shown="tab", label="views", screens=TABBED,
+            group="Views", footer=7, help="Go to the next of the ten views."),
+    Command(id="previous_view", keys=("shift+tab",), shown="shift-tab", label="view before",
+            screens=TABBED, group="Views", help="Go to the previous of the ten views."),
+    Command(id="next_section", keys=("tab",), shown="tab", label="section", screens=("node",),
+            footer=4, help="Go to the next section: findings, history, ports, raw facts ..."),
+    Command(id="previous_section", keys=("shift+tab",), shown="shift-tab", label="section before",
+            screens=("node",), help="Go to the section before."),
+    Command(id="fold", keys=("z",), shown="z", label="fold", screens=("node",), footer=14,
+            help="Fold the section you are in, or open it; raw facts begin folded."),
+    Command(id="metric", keys=("m",), shown="m", label="metric", footer=10,
+            screens=("node", "gpus"),
+            help="Show another metric in the plots of a node or on the map of GPUs; :metric temp."),
+    Command(id="pane", keys=("o",), shown="o", label="pane", screens=("fabric",), footer=10,
+            help="Fold the panel of the node's links and ports: small, large, gone."),
+    Command(id="span", keys=("t",), shown="t", label="time", screens=("node",), footer=10,
+            help="Plot another time: the last 2 minutes, hour, 24 hours, 7 days."),
+    Command(id="find", keys=("slash",), shown="/", label="find", screens=SHEETS, footer=5,
+            group="Find", help="Find text, here in every section; n and N go to the next place."),
+    Command(id="follow", keys=("f",), shown="f", label="follow", screens=("kernel",), footer=3,
+            help="Stay at the newest line, or let go of it."),
     Command(id="open", keys=("enter",), shown="enter", label="open", screens=VIEW_IDS,
             footer=2, help="Show everything about the node, or the test, under the cursor."),
     Command(id="back", keys=("escape",), shown="esc", label="back", footer=3,
-            help="Back to the view before.", screens=("node", "tests", "campaign")),
+            help="Back to the view before.", screens=(*SHEETS, "tests", "campaign")),
     Command(id="go_back", keys=("left_square_bracket",), shown="[", label="before", screens=EVERY,
             group="Views", help="Back to where you were before, as in a browser."),
     Command(id="go_forward", keys=("right_square_bracket",), shown="]", label="after",
@@ -77,12 +115,17 @@ COMMANDS: tuple[Command, ...] = (
             group="Views", help="Forward again."),
     Command(id="show_all", keys=("escape",), shown="esc", label="show all", screens=TABLES,
             group="Find", help="Remove the filter; without one, back to the fleet."),
-    Command(id="next_fault", keys=("n",), shown="n", label="fault", screens=NODES, footer=5,
+    Command(id="next_fault", keys=("n",), shown="n", label="fault",
+            screens=(*NODES, "kernel"), footer=5,
             help="Go to the next node that is not ok (in a node: the next finding)."),
-    Command(id="previous_fault", keys=("N",), shown="N", label="previous fault", screens=NODES,
+    Command(id="previous_fault", keys=("N",), shown="N", label="previous fault",
+            screens=(*NODES, "kernel"),
             help="Go to the previous node that is not ok (in a node: the previous finding)."),
     Command(id="filter", keys=("slash",), shown="/", label="filter", screens=TABLES, footer=4,
             group="Find", help="Show only matching nodes, e.g. state:crit node:gpu0* temp>85."),
+    Command(id="faults", keys=("ctrl+z",), shown="ctrl-z", label="faults only", screens=TABLES,
+            group="Find", footer=20,
+            help="Show only nodes that are not ok, or all again; other terms of the filter stay."),
     Command(id="sort", keys=("S",), shown="S", label="sort", screens=("fleet",), footer=12,
             group="Find", help="Choose the order of the nodes; choosing it again reverses it."),
     Command(id="wide", keys=("w",), shown="w", label="wide", screens=("fleet",), footer=14,
@@ -91,6 +134,8 @@ COMMANDS: tuple[Command, ...] = (
             help="Fold the panel of newest problems: small, large, gone."),
     Command(id="pause", keys=("p",), shown="p", label="pause", footer=11, screens=EVERY,
             help="Freeze what is shown; collecting goes on."),
+    Command(id="refresh", keys=("ctrl+r",), shown="ctrl-r", label="read now", screens=EVERY,
+            help="Ask the schedulers now and paint the whole screen again; GPUs are read anyway."),
     Command(id="mark", keys=("space",), shown="space", label="mark", screens=TABLES, footer=6,
             group="Mark", help="Mark or unmark the node under the cursor and go down."),
     Command(id="mark_range", keys=("ctrl+@", "ctrl+space"), shown="ctrl-space", label="range",
@@ -102,6 +147,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(id="acknowledge", keys=("a",), shown="a", label="ack",
             screens=NODES, footer=10, group="Act",
             help="Acknowledge the top finding (in a node: the selected one)."),
+    Command(id="explain", keys=("x",), shown="x", label="explain", screens=NODES, footer=12,
+            help="What the rule of the top finding means, reads and proposes; :explain RULE."),
     Command(id="drain", keys=("D",), shown="D", label="drain", acts=True, footer=3, group="Act",
             screens=(*NODES, "campaign"),
             help="Take the marked nodes, or this one, out of work; the plan comes first."),
@@ -119,18 +166,54 @@ COMMANDS: tuple[Command, ...] = (
             help="Gather an evidence bundle of the marked nodes, or this one; drains do it first."),
     Command(id="ssh", keys=("s",), shown="s", label="ssh", screens=NODES, footer=9, group="Act",
             help="Log in to the node; the console keeps collecting and comes back after exit."),
+    Command(id="kernel_log", keys=("l",), shown="l", label="kernel log", screens=NODES, footer=9,
+            help="Show the node's whole kernel log, and follow it."),
     Command(id="copy", keys=("y",), shown="y", label="copy", footer=16, group="Act",
             screens=EVERY,
-            help="Copy the marked nodes, or this one, as a folded host list (OSC 52)."),
+            help="Copy the marked nodes, or this one, as a host list (OSC 52); :copy json."),
+    Command(id="copy_as", keys=("c",), shown="c", label="copy as", screens=EVERY, group="Act",
+            help="Choose how to copy: host list, JSON, or markdown ready for a ticket."),
+    Command(id="screenshot", keys=("ctrl+s",), shown="ctrl-s", label="screenshot",
+            screens=ALL,
+            help="Write this screen as SVG and text; :screenshot svg|text [PATH]."),
     Command(id="command", keys=("colon",), shown=":", label="command",
-            screens=TABLES, footer=17, group="Find",
+            screens=EVERY, footer=17, group="Find",
             help="Type a command, e.g. :drain bad link, :sort temp, :mark state:crit."),
     Command(id="palette", keys=("ctrl+p",), shown="ctrl-p", label="palette", group="Find",
             screens=EVERY, help="Search all commands by their words.", palette=False),
     Command(id="help", keys=("question_mark", "f1"), shown="?", label="help", footer=1,
-            screens=EVERY, group="Find", help="Keys, filter fields and what the signs mean."),
+            screens=ALL, group="Find", help="Keys, filter fields and what the signs mean."),
+    Command(id="tour", keys=("ctrl+t",), shown="ctrl-t", label="tour", screens=EVERY,
+            group="Find", action="app.tour",
+            help="In the demo: a guided tour of two minutes; within it, the next step."),
+    Command(id="record", keys=(), shown=":record", label="record", screens=EVERY, group="Record",
+            help="Write a recording for `gpuconsole replay`: :record FILE[.gz], :record stop."),
+    Command(id="replay_back", keys=("comma",), shown=",", label="second back", screens=REPLAY,
+            group="Replay", action="app.replay_step(-1)", help="One second back, and stop there."),
+    Command(id="replay_on", keys=("full_stop",), shown=".", label="second on", screens=REPLAY,
+            group="Replay", action="app.replay_step(1)", help="One second on, and stop there."),
+    Command(id="replay_back_10", keys=("less_than_sign",), shown="<", label="10 s back",
+            screens=REPLAY, group="Replay", action="app.replay_seek('-10')",
+            help="10 seconds back."),
+    Command(id="replay_on_10", keys=("greater_than_sign",), shown=">", label="10 s on",
+            screens=REPLAY, group="Replay", action="app.replay_seek('+10')",
+            help="10 seconds on."),
+    Command(id="replay_back_60", keys=("left_parenthesis",), shown="(", label="minute back",
+            screens=REPLAY, group="Replay", action="app.replay_seek('-60')",
+            help="One minute back."),
+    Command(id="replay_on_60", keys=("right_parenthesis",), shown=")", label="minute on",
+            screens=REPLAY, group="Replay", action="app.replay_seek('+60')",
+            help="One minute on."),
+    Command(id="faster", keys=("plus", "equals_sign"), shown="+", label="faster", screens=REPLAY,
+            group="Replay", action="app.replay_faster(1)", help="Play faster, up to x128."),
+    Command(id="slower", keys=("minus",), shown="-", label="slower", screens=REPLAY,
+            group="Replay", action="app.replay_faster(-1)", help="Play slower, down to x0.1."),
+    Command(id="seek", keys=(), shown=":seek", label="seek", screens=REPLAY, group="Replay",
+            palette=False, help=":seek 03:12 from the start, +5m, -30s, 50%, @14:03, end."),
+    Command(id="speed", keys=(), shown=":speed", label="speed", screens=REPLAY, group="Replay",
+            palette=False, help=":speed 8 plays eight recorded seconds a second."),
     Command(id="quit", keys=("q",), shown="q", label="quit", footer=18, group="Act",
-            screens=EVERY, help="Leave the console; agents on the nodes end within a second."),
+            screens=ALL, help="Leave the console; agents on the nodes end within a second."),
 )
 # fmt: on
 """In the order of the help screen's groups."""
@@ -138,9 +221,26 @@ COMMANDS: tuple[Command, ...] = (
 BY_ID = {command.id: command for command in COMMANDS}
 
 
-def offered(screen: str, *, read_only: bool) -> list[Command]:
+def move_keys(move: str) -> str:
+    """Keys of a move, as Binding takes them."""
+    return ",".join(MOVES[move])
+
+
+Keys = Mapping[str, tuple[str, ...]]
+"""Command id -> keys that the operator gave it (see keymap.py)."""
+_NONE: Keys = {}
+
+
+def offered(screen: str, *, read_only: bool, keys: Keys = _NONE) -> list[Command]:
     """The commands of a screen, without those that act when nothing may be changed."""
-    return [c for c in COMMANDS if screen in c.screens and not (read_only and c.acts)]
+    here = [c for c in COMMANDS if screen in c.screens and not (read_only and c.acts)]
+    return [_remapped(c, keys[c.id]) if c.id in keys else c for c in here]
+
+
+def _remapped(command: Command, keys: tuple[str, ...]) -> Command:
+    from console.tui.keymap import shown
+
+    return msgspec.structs.replace(command, keys=keys, shown=shown(keys[0]))
 
 
 def bindings(screen: str) -> list[BindingType]:
@@ -158,7 +258,7 @@ def bindings(screen: str) -> list[BindingType]:
             priority=True,
         )
         for command in COMMANDS
-        if screen in command.screens
+        if screen in command.screens and command.keys
     ]
 
 
@@ -168,8 +268,26 @@ def allowed(action: str, *, read_only: bool) -> bool:
     return command is None or not (read_only and command.acts)
 
 
-def footer(screen: str, *, read_only: bool) -> Iterator[tuple[str, str, str]]:
-    """(id, key, label) in order of importance."""
-    shown = [c for c in offered(screen, read_only=read_only) if c.footer]
-    for command in sorted(shown, key=lambda c: c.footer):
-        yield command.id, command.shown, command.label
+FIRST: Mapping[str, Sequence[str]] = {
+    "findings": ("help", "open", "explain", "acknowledge", "next_view", "filter"),
+    "gpus": ("help", "open", "next_fault", "next_view", "filter", "mark"),
+    "fabric": ("help", "open", "next_fault", "next_view", "filter", "mark"),
+    "jobs": ("help", "open", "filter", "next_fault", "next_view", "copy"),
+    "tests": ("help", "open", "stop", "next_view", "copy", "command"),
+    "drained": ("help", "open", "resume", "filter", "next_view", "mark"),
+    "drift": ("help", "open", "filter", "next_view", "mark", "copy"),
+    "log": ("help", "open", "filter", "next_view", "pause"),
+    "node": ("back", "help", "next_section", "next_fault", "drain", "find", "explain", "ssh"),
+    "kernel": ("back", "help", "follow", "next_fault", "find"),
+    "campaign": ("back", "help", "stop", "drain", "copy"),
+}
+"""What a view's key line begins with; the rest follows by Command.footer."""
+
+
+def footer(screen: str, *, read_only: bool, keys: Keys = _NONE) -> Iterator[tuple[str, str, str]]:
+    """(id, key, label), the most useful first."""
+    first = {command: at for at, command in enumerate(FIRST.get(screen, ()))}
+    shown = [c for c in offered(screen, read_only=read_only, keys=keys) if c.footer]
+    for command in sorted(shown, key=lambda c: (first.get(c.id, len(first)), c.footer)):
+        views = command.id == "next_view" and not keys.keys() & set(VIEW_IDS)
+        yield command.id, "1-0" if views else command.shown, t(command.label)

@@ -13,7 +13,8 @@ from typing import Any
 import msgspec
 
 from console.fleet import Fleet
-from console.tui.filter import Filter
+from console.tui.budget import OutOfTime, within
+from console.tui.filter import Filter, FilterError
 from console.tui.summary import Summary, summarise
 from inventory.errors import UsageError
 from probes.event import Severity
@@ -21,6 +22,9 @@ from probes.event import Severity
 Key = Callable[[Summary, int], Any]
 
 _LAST = float("-inf")
+TOO_LONG = ("looking for this takes too long", 1, "make the expression simpler")
+SEARCH_S = 0.1
+"""Processor time for a regular expression on all nodes: 4,000 take 2 to 25 ms."""
 
 
 def _highest(value: float | None) -> float:
@@ -54,6 +58,8 @@ class Roster:
         self.fleet = fleet
         self.index = {name: i for i, name in enumerate(fleet.nodes)}
         self.filter = Filter()
+        self._decided: dict[str, tuple[Summary, bool]] = {}
+        """Node -> the summary that a searching filter saw, and whether it let it through."""
         self.sort = "verdict"
         self.reverse = False
         self.marked: set[str] = set()
@@ -68,6 +74,11 @@ class Roster:
             self._held.update(names)
         else:
             self._stale.update(dict.fromkeys(names))
+
+    def forget(self) -> None:
+        """The Fleet holds another moment: nothing known of any node is true any more."""
+        self._summaries.clear()
+        self._stale.clear()
 
     def freeze(self) -> None:
         """Keep every summary as it is now, whatever the Fleet learns."""
@@ -107,17 +118,51 @@ class Roster:
         """Whether order or filter need every summary, not only verdict and name."""
         return bool(self.filter) or self.sort not in ("verdict", "node")
 
+    def narrow(self, text: str, now: float) -> None:
+        """Show only what `text` lets through.
+
+        Raises FilterError, also when looking takes too long; then the filter stays as it was.
+        """
+        before, decided, self._decided = self.filter, self._decided, {}
+        self.filter = Filter(text)
+        if self.filter.searches and not self._decide(now):
+            self.filter, self._decided = before, decided
+            raise FilterError(*TOO_LONG)
+
     def shown(self, now: float) -> list[str]:
-        """Names that the filter lets through, in natural order."""
+        """Names that the filter lets through, in natural order.
+
+        A node that a regular expression could not be decided about in time is let through.
+        """
         if not self.filter:
             return list(self.index)
-        return [n for n in self.index if self.filter(self._subject(n, now))]
+        if not self.filter.searches:
+            return [n for n in self.index if self.filter(self._subject(n, now))]
+        self._decide(now)
+        return [n for n in self.index if n not in self._decided or self._decided[n][1]]
+
+    def _decide(self, now: float) -> bool:
+        """Apply a filter that may take any time to what changed; whether the time sufficed."""
+        subjects = {n: self._subject(n, now) for n in self.index}
+        todo = [n for n, s in subjects.items() if self._decided.get(n, (None, True))[0] is not s]
+
+        def work() -> None:
+            while todo:
+                name = todo[-1]
+                self._decided[name] = subjects[name], self.filter(subjects[name])
+                todo.pop()
+
+        try:
+            within(SEARCH_S, work)
+        except OutOfTime:
+            # The one that took the time is not tried again until it changes.
+            if todo:
+                self._decided[todo[-1]] = subjects[todo[-1]], True
+        return not todo
 
     def order(self, now: float) -> list[str]:
         """Names of the nodes shown, in order. Uses summaries as they are; see `build`."""
-        names: Iterable[str] = self.index
-        if self.filter:
-            names = [n for n in names if self.filter(self._subject(n, now))]
+        names: Iterable[str] = self.shown(now) if self.filter else self.index
         if self.sort == "verdict":
             verdict, index = self._verdict, self.index
             return sorted(names, key=lambda n: (-verdict(n).rank, index[n]), reverse=self.reverse)
@@ -135,7 +180,7 @@ class Roster:
 
     def _subject(self, name: str, now: float) -> Summary:
         summary = self._known(name)
-        if "age" in self.filter.text:
+        if self.filter.reads_age:
             return msgspec.structs.replace(summary, now=now)
         return summary
 
@@ -152,10 +197,14 @@ class Roster:
             (self.marked.add if on else self.marked.discard)(name)
             self._summaries[name] = msgspec.structs.replace(self.summary(name), marked=on)
 
-    def matching(self, text: str) -> list[str]:
+    def matching(self, text: str, now: float) -> list[str]:
         """Names that a filter expression matches, shown or not. Raises FilterError."""
-        wanted = Filter(text)
-        return [name for name in self.index if wanted(self.summary(name))]
+        wanted, subjects = Filter(text), [self._subject(name, now) for name in self.index]
+        try:
+            found = within(SEARCH_S, lambda: [s.name for s in subjects if wanted(s)])
+        except OutOfTime:
+            raise FilterError(*TOO_LONG) from None
+        return found
 
     def chosen(self, cursor: str | None) -> list[str]:
         """What an action is about: the marked nodes in natural order, else the cursor's node."""

@@ -7,7 +7,7 @@ age is not in them, because it changes without an Event.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from msgspec import Struct
 
@@ -63,7 +63,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     responding: bool = True
     gpus: Gpus = Gpus()
     links: tuple[int, int] | None = None
-    """NVLinks up and reported, all GPUs."""
+    """NVLinks up and expected, all GPUs, those included that do not answer."""
     ports: tuple[int, int] | None = None
     """InfiniBand/RoCE ports active and present, virtual functions left out."""
     load: float | None = None
@@ -81,11 +81,25 @@ class Summary(Struct, frozen=True, kw_only=True):
     """Everything a bare filter word is searched in, lower case."""
     now: float = 0.0
     marked: bool = False
+    labels: Mapping[str, str] = {}
+    """Of the inventory, names in lower case."""
 
     @property
     def current(self) -> bool:
         """Whether readings may be shown as present ones, conversation-wise."""
         return self.status in CURRENT
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """Values of `is` in the filter language."""
+        fault = self.severity.rank >= Severity.WARN.rank
+        known = {"fault": fault, "marked": self.marked, "stale": not self.fresh}
+        return tuple(kind for kind, true in known.items() if true)
+
+    @property
+    def fresh(self) -> bool:
+        """Whether the last sample is young enough to be shown as present."""
+        return self.current and self.latest is not None and self.now - self.latest <= STALE_S
 
     def words(self, field: str) -> tuple[str, ...]:
         """Values of a word field of the filter language, lower case."""
@@ -106,11 +120,16 @@ class Summary(Struct, frozen=True, kw_only=True):
                 return self.users
             case "rule":
                 return self.rules
+            case "finding":
+                return (*self.rules, self.finding.lower())
             case "xid":
                 return self.xids
+            case "is":
+                return self.kinds
             case "marked":
                 return ("yes" if self.marked else "no",)
-        return ()
+        label = self.labels.get(field.removeprefix("label."))
+        return () if label is None else (label.lower(),)
 
     def number(self, field: str) -> float | None:
         """Value of a number field of the filter language; None when unknown."""
@@ -173,6 +192,7 @@ def summarise(
         xids=_xids(findings),
         latest=latest,
         marked=marked,
+        labels={key.lower(): value for key, value in facts.node.labels.items()},
         text=_text(facts, findings, allocation, (severity.value, state.value, top)),
     )
 
@@ -214,23 +234,32 @@ def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Sever
 def _devices(
     facts: NodeFacts,
 ) -> tuple[Gpus, tuple[int, int] | None, tuple[int, int] | None]:
-    gpus: list[Sample] = []
-    links_up = links = active = ports = 0
-    for (probe, _device), sample in facts.latest.items():
+    samples: list[Sample] = []
+    told: dict[str, list[Scalar]] = {}
+    active = ports = 0
+    for (probe, device), sample in facts.latest.items():
         if probe == "gpu":
-            gpus.append(sample)
+            samples.append(sample)
         elif probe == "nvlink":
-            states = [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
-            links += len(states)
-            links_up += sum(1 for up in states if up)
+            told[device] = [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
         elif probe == "infiniband" and _physical(sample):
             ports += 1
             active += sample.values["state"] == IB_ACTIVE
-    return (
-        _gpus(facts, gpus),
-        (links_up, links) if links else None,
-        (active, ports) if ports else None,
-    )
+    gpus = _gpus(facts, samples)
+    lost = {s.device for s in samples if "nvml_rc" in s.values}
+    return gpus, _links(told, lost, gpus), (active, ports) if ports else None
+
+
+def _links(
+    told: Mapping[str, Sequence[Scalar]], lost: Collection[str], gpus: Gpus
+) -> tuple[int, int] | None:
+    """Links up and expected: a GPU that does not answer should have as many as the others."""
+    answered = [states for device, states in told.items() if device not in lost and states]
+    if not answered:
+        return None
+    missing = max(0, (gpus.expected or 0) - gpus.answering)
+    expected = sum(map(len, answered)) + missing * max(map(len, answered))
+    return sum(1 for states in answered for up in states if up), expected
 
 
 def _physical(port: Sample) -> bool:

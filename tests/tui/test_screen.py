@@ -75,7 +75,7 @@ async def test_no_key_acts_on_a_node_that_the_filter_hides(console: Opener) -> N
     """Nothing is shown: nothing is under the cursor, and it returns with its node."""
     async with console() as c:
         screen = fleet_screen(c)
-        await c.press("G", "slash", "tilde", "enter")
+        await c.press("G", "slash", "at", "enter")
         assert screen.grid.order == []
         await c.press("ctrl+@", "space", "asterisk", "a", "D", "T", "enter")
         assert c.app.screen_stack == [screen]

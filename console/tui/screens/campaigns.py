@@ -13,12 +13,14 @@ from textual.binding import BindingType
 
 from console.active import figures
 from console.active.results import Campaign
-from console.tui import bars, campaign_view, commands
+from console.tui import campaign_view, commands
 from console.tui.bench import Entry
-from console.tui.screens.acting import ActingScreen
+from console.tui.screens.commanding import CommandingScreen
 from console.tui.text import Cell, Column, Line, cut, plain
 from console.tui.widgets.grid import Grid
+from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines, Sheet
+from console.tui.words import t
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand
 
@@ -28,26 +30,8 @@ READ_S = 10.0
 """Between two looks for campaigns of other consoles and of cron."""
 
 
-class BenchScreen(ActingScreen):
-    """What the list and a single campaign share: the key line and stopping."""
-
-    def __init__(self) -> None:
-        """No key drawn yet."""
-        super().__init__()
-        self._ends: list[tuple[int, str]] = []
-
-    def draw_keys(self) -> None:
-        """The key line."""
-        keys = self.query_one("#keys", Lines)
-        footer = commands.footer(self.SCREEN_NAME, read_only=self.console_app.engine.read_only)
-        line, self._ends = bars.keys(footer, keys.size.width)
-        keys.show([line])
-
-    @on(Lines.Clicked, "#keys")
-    async def _key_clicked(self, event: Lines.Clicked) -> None:
-        command = next((c for end, c in self._ends if event.x < end), None)
-        if command:
-            await self.run_action(commands.BY_ID[command].does)
+class BenchScreen(CommandingScreen):
+    """What the list and a single campaign share: stopping, and copying a drain list."""
 
     @work(exit_on_error=False, group="act")
     async def action_stop(self) -> None:
@@ -94,12 +78,18 @@ class CampaignsScreen(BenchScreen):
         yield Lines(look, id="status")
         yield Grid(look, campaign_view.columns, self._cells, id="grid")
         yield Lines(look, id="why")
+        yield Prompt(id="prompt")
         yield Lines(look, id="keys")
 
     @property
     def grid(self) -> Grid:
         """The list."""
         return self.query_one("#grid", Grid)
+
+    @property
+    def body(self) -> Grid:
+        """See CommandingScreen."""
+        return self.grid
 
     def on_mount(self) -> None:
         """Keys go to the list."""
@@ -151,11 +141,12 @@ class CampaignsScreen(BenchScreen):
 
     def _show(self) -> None:
         self.grid.show(list(self.entries))
-        status = self.query_one("#status", Lines)
         running = sum(entry.running for entry in self.entries.values())
-        told = "reading" if self.read_at is None else f"{len(self.entries)} kept"
-        text = f"Active tests  {running} running, {told}" if running else f"Active tests  {told}"
-        status.show([(Cell(cut(text, status.size.width), "title"),)])
+        told = t("reading") if self.read_at is None else t("{n} kept", n=len(self.entries))
+        if running:
+            told = t("{n} running, {rest}", n=running, rest=told)
+        app = self.console_app
+        self.draw_status(app.roster.shown(app.now()), view=f"tests: {told}")
         self._why()
         self.draw_keys()
 
@@ -212,6 +203,7 @@ class CampaignScreen(BenchScreen):
         """The sheet and the keys."""
         look = self.console_app.look
         yield Sheet(look, id="sheet")
+        yield Prompt(id="prompt")
         yield Lines(look, id="keys")
 
     def on_mount(self) -> None:
@@ -222,6 +214,11 @@ class CampaignScreen(BenchScreen):
     @on(Lines.Resized)
     def _resized(self) -> None:
         self.draw_lines()
+
+    @property
+    def body(self) -> Sheet:
+        """See CommandingScreen."""
+        return self.query_one("#sheet", Sheet)
 
     @property
     def live(self) -> bool:
@@ -240,7 +237,7 @@ class CampaignScreen(BenchScreen):
             self._drawing = True
             self.run_worker(self._draw_report(width), group="report", exit_on_error=False)
         sheet.show(self._lines(now, width))
-        self.draw_keys()
+        self.draw_keys(marks=True)
 
     def _is_drawn(self, width: int) -> bool:
         return self.drawn is not None and self.drawn[0] is self.campaign and self.drawn[1] == width

@@ -75,7 +75,8 @@ class MarkingScreen(PromptingScreen):
         if text == "none":
             roster.mark(list(roster.marked), on=False)
         else:
-            names = self._known(self.rows.order) if text == "all" else roster.matching(text)
+            now = self.console_app.now()
+            names = self._known(self.rows.order) if text == "all" else roster.matching(text, now)
             roster.mark(names)
             self.notify(
                 f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False

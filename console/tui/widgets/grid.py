@@ -10,7 +10,6 @@ from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
@@ -18,6 +17,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.tui.commands import move_keys as keys
 from console.tui.text import Cell, Column, ascii_only, heading
 from console.tui.theme import ASCII, Look
 
@@ -31,12 +31,14 @@ class Grid(ScrollView, can_focus=True):
     """Nodes as lines under a fixed heading."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", "up", show=False, priority=True),
-        Binding("down,j", "move(1)", "down", show=False, priority=True),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, priority=True),
-        Binding("pagedown,ctrl+f", "page(1)", "page down", show=False, priority=True),
-        Binding("home,g", "edge(0)", "first", show=False, priority=True),
-        Binding("end,G", "edge(1)", "last", show=False, priority=True),
+        Binding(keys("up"), "move(-1)", "up", id="up", show=False, priority=True),
+        Binding(keys("down"), "move(1)", "down", id="down", show=False, priority=True),
+        Binding(keys("page_up"), "page(-1)", "page up", id="page_up", show=False, priority=True),
+        Binding(
+            keys("page_down"), "page(1)", "page down", id="page_down", show=False, priority=True
+        ),
+        Binding(keys("first"), "edge(0)", "first", id="first", show=False, priority=True),
+        Binding(keys("last"), "edge(1)", "last", id="last", show=False, priority=True),
     ]
 
     class Moved(Message):
@@ -228,7 +230,7 @@ class Grid(ScrollView, can_focus=True):
                 segments.append(gap)
             text = ascii_only(cell.text) if plain else cell.text
             segments.append(Segment(text, style(cell.style)))
-        filler = look.cursor("text") if cursor else Style.null()
+        filler = look.cursor("text") if cursor else look.style("text")
         return Strip(segments).adjust_cell_length(self.size.width, filler)
 
     def on_click(self, event: events.Click) -> None:

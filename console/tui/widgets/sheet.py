@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import ClassVar
 
 from rich.segment import Segment
-from rich.style import Style
 from textual import events
 from textual.binding import Binding, BindingType
 from textual.geometry import Region, Size
@@ -14,6 +13,7 @@ from textual.message import Message
 from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
+from console.tui.commands import move_keys as keys
 from console.tui.text import Line, ascii_only, line_text
 from console.tui.theme import ASCII, Look
 
@@ -74,7 +74,7 @@ class Lines(ScrollView, can_focus=False):
             Segment(ascii_only(cell.text) if plain else cell.text, self.look.style(cell.style))
             for cell in line
         ]
-        return Strip(segments).adjust_cell_length(self.size.width, Style.null())
+        return Strip(segments).adjust_cell_length(self.size.width, self.look.style("text"))
 
     def on_click(self, event: events.Click) -> None:
         """Pass on where it was clicked."""
@@ -90,12 +90,15 @@ class Sheet(Lines, can_focus=True):
     """Lines that scroll by keys."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "by(-1)", "up", show=False, priority=True),
-        Binding("down,j", "by(1)", "down", show=False, priority=True),
-        Binding("pageup,ctrl+b", "page(-1)", "page up", show=False, priority=True),
-        Binding("pagedown,space,ctrl+f", "page(1)", "page down", show=False, priority=True),
-        Binding("home,g", "edge(0)", "top", show=False, priority=True),
-        Binding("end,G", "edge(1)", "bottom", show=False, priority=True),
+        Binding(keys("up"), "by(-1)", "up", id="up", show=False, priority=True),
+        Binding(keys("down"), "by(1)", "down", id="down", show=False, priority=True),
+        Binding(keys("page_up"), "page(-1)", "page up", id="page_up", show=False, priority=True),
+        Binding(
+            keys("page_down"), "page(1)", "page down", id="page_down", show=False, priority=True
+        ),
+        Binding("space", "page(1)", "page down", show=False, priority=True),
+        Binding(keys("first"), "edge(0)", "top", id="first", show=False, priority=True),
+        Binding(keys("last"), "edge(1)", "bottom", id="last", show=False, priority=True),
     ]
 
     def reveal(self, first: int, last: int) -> None:

@@ -1,0 +1,164 @@
+"""Screens with a key line and a `:` line: what can be done here by typing its name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from textual import on
+from textual.widget import Widget
+from textual.widgets import Input
+
+from console.tui import bars, commandline, commands
+from console.tui.screens.acting import ActingScreen
+from console.tui.text import Cell, Line
+from console.tui.views import VIEW_IDS
+from console.tui.widgets.prompt import Prompt
+from console.tui.widgets.sheet import Lines
+from console.tui.words import t
+from inventory.errors import ConsoleError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+
+class CommandingScreen(ActingScreen):
+    """A screen with a Prompt and `#keys`."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        """As Screen."""
+        super().__init__(*args, **kwargs)
+        self._ends: list[tuple[int, str]] = []
+
+    @property
+    def body(self) -> Widget:
+        """What has the keys when nothing is typed."""
+        raise NotImplementedError
+
+    @property
+    def orders(self) -> Mapping[str, str]:
+        """Orders to choose from: name -> what it means; empty where there is only one."""
+        return {}
+
+    def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
+        """The status line. `view` is its name and headline; "" for the fleet."""
+        app, roster = self.console_app, self.console_app.roster
+        fleet, seen = roster.fleet, set(shown)
+        state = bars.State(
+            cluster=app.engine.cluster,
+            nodes=len(roster.index),
+            counts=fleet.counts(),
+            oldest_s=fleet.oldest_age(app.clock()),
+            shown=len(seen),
+            filter=roster.filter.text,
+            sort=roster.sort + (" reversed" if roster.reverse else ""),
+            marked=len(roster.marked),
+            hidden=len(roster.marked - seen),
+            paused_s=app.paused_s,
+            read_only=app.engine.read_only,
+            errors=app.errors(),
+            answered=len(fleet.seen),
+            view=view,
+            news=app.news(),
+        )
+        status = self.query_one("#status", Lines)
+        status.show([bars.status(state, app.look.glyphs, status.size.width)])
+
+    def draw_keys(self, *, marks: bool = False) -> None:
+        """The key line; with `marks` it ends in what no status line tells: news, their number."""
+        app, lines = self.console_app, self.query_one("#keys", Lines)
+        offered = commands.footer(self.SCREEN_NAME, read_only=app.engine.read_only, keys=app.keymap)
+        marked = len(app.roster.marked) if marks else 0
+        told = t("{sign} {n} marked", sign=app.look.glyphs.mark, n=marked)
+        tail: Line = (Cell(told, "mark"),) if marked else ()
+        if marks and (news := app.news()) is not None:
+            tail = (*bars.news_cells(news, max(24, lines.size.width // 2)), Cell(" "), *tail)
+        line, self._ends = bars.keys(offered, lines.size.width, tail)
+        lines.show([line])
+
+    @on(Lines.Clicked, "#keys")
+    async def _key_clicked(self, event: Lines.Clicked) -> None:
+        command = next((c for end, c in self._ends if event.x < end), None)
+        if command:
+            await self.run_action(commands.BY_ID[command].does)
+
+    def topic(self) -> str:
+        """The rule that `explain` is about: of the top finding; "" where there is none."""
+        findings = self.console_app.fleet.findings
+        open_ones = (f.rule for name in self._one() for f in findings[name] if not f.acknowledged)
+        return next(open_ones, "")
+
+    def action_explain(self, topic: str = "") -> None:
+        """What a rule means, in a sheet. Raises UsageError for a rule that does not exist."""
+        from console.tui.screens.explain import Explanation
+
+        wanted = topic or self.topic()
+        if wanted:
+            self.app.push_screen(Explanation(wanted))
+        else:
+            self.notify(t("no finding here to explain"))
+
+    def action_next_view(self) -> None:
+        """The next of the numbered views."""
+        self._turn(1)
+
+    def action_previous_view(self) -> None:
+        """The previous of the numbered views."""
+        self._turn(-1)
+
+    def _turn(self, step: int) -> None:
+        app = self.console_app
+        app.go(VIEW_IDS[(VIEW_IDS.index(app.view) + step) % len(VIEW_IDS)])
+
+    def action_refresh(self) -> None:
+        """Ask the schedulers now, and paint everything again."""
+        self.console_app.read_now()
+
+    def action_command(self) -> None:
+        """Ask for a command."""
+        self.query_one(Prompt).ask(":", "")
+
+    @on(Prompt.Answered)
+    def _answered(self, event: Prompt.Answered) -> None:
+        self.set_focus(self.body)
+        try:
+            self.answered(event)
+        except ConsoleError as error:
+            self.notify(str(error), severity="warning", markup=False)
+
+    def answered(self, event: Prompt.Answered) -> None:
+        """Take what was typed. Raises ConsoleError."""
+        if event.text is not None and event.text.strip():
+            self.carry_out(event.text)
+
+    def carry_out(self, line: str) -> None:
+        """Do what a `:` line says. Raises UsageError."""
+        request = commandline.parse(line, read_only=self.console_app.engine.read_only)
+        match request.id:
+            case "open" if request.text:
+                self.console_app.open_node(request.text)
+            case "seek":
+                self.action_seek(request.text)
+            case "speed":
+                self.action_speed(request.text)
+            case "record":
+                self.action_record(request.text)
+            case "explain" if request.text:
+                self.action_explain(request.text)
+            case _:
+                self._do(request)
+
+    def _do(self, request: commandline.Request) -> None:
+        command = commands.BY_ID[request.id]
+        if self.SCREEN_NAME not in command.screens:
+            raise UsageError(
+                t(":{word} is not in this view", word=request.id),
+                instead=t("? lists what is"),
+            )
+        if request.text:
+            getattr(self, f"action_{request.id}")(request.text)
+        else:
+            self.call_later(self.run_action, command.does)
+
+    @on(Input.Submitted)
+    def _swallow(self, event: Input.Submitted) -> None:
+        event.stop()
