@@ -8,6 +8,7 @@ from console import units
 from console.settings import Settings
 from console.tui.summary import STALE_INTERVALS
 from console.tui.text import Cell, Line
+from console.tui.words import t
 from probes.catalog import PROBES
 from probes.facts import NodeFacts
 
@@ -44,7 +45,7 @@ def _limit_s(probe: str) -> float:
 def age_mark(facts: NodeFacts, probes: Sequence[str], now: float) -> str:
     """` (3m old)`, or nothing."""
     age = stale_s(facts, probes, now)
-    return "" if age is None else f" ({units.age(age)} old)"
+    return "" if age is None else t(" ({age} old)", age=units.age(age))
 
 
 def faded(lines: Iterable[Line], facts: NodeFacts, probes: Sequence[str], now: float) -> list[Line]:

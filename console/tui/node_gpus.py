@@ -24,6 +24,7 @@ from console.tui.text import (
     spark,
 )
 from console.tui.theme import Glyphs
+from console.tui.words import N_, t
 from probes.efficiency import efficiency, total
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
@@ -32,31 +33,31 @@ from probes.rules import Rules
 _GPU = (
     Column("sign", "", 1, 0),
     Column("gpu", "GPU", 3, 1),
-    Column("util", "UTIL", 4, 2, "right"),
-    Column("temp", "TEMP", 4, 3, "right"),
-    Column("power", "POWER", 9, 4, "right"),
-    Column("clock", "CLOCK", 9, 5, "right"),
-    Column("memory", "MEMORY", 11, 6, "right"),
-    Column("throttle", "HELD BY", 9, 7),
+    Column("util", N_("UTIL"), 4, 2, "right"),
+    Column("temp", N_("TEMP"), 4, 3, "right"),
+    Column("power", N_("POWER"), 9, 4, "right"),
+    Column("clock", N_("CLOCK"), 9, 5, "right"),
+    Column("memory", N_("MEMORY"), 11, 6, "right"),
+    Column("throttle", N_("HELD BY"), 9, 7),
     Column("ecc", "ECC", 5, 8, "right"),
-    Column("remap", "REMAP", 7, 9),
+    Column("remap", N_("REMAP"), 7, 9),
     Column("pcie", "PCIE", 7, 10),
-    Column("links", "LINKS", 5, 11, "right"),
+    Column("links", N_("LINKS"), 5, 11, "right"),
     Column("tensor", "TENS", 4, 12, "right"),
     Column("dram", "DRAM", 4, 13, "right"),
     Column("memtemp", "HBM", 4, 14, "right"),
-    Column("trend", "UTIL, LAST MINUTE", 20, 15),
-    Column("pci", "PCI ADDRESS", 13, 16),
+    Column("trend", N_("UTIL, LAST MINUTE"), 20, 15),
+    Column("pci", N_("PCI ADDRESS"), 13, 16),
 )
 
 REASONS = (
-    (0x40, "hot hw"),
-    (0x80, "pwr brake"),
-    (0x8, "hw slow"),
-    (0x20, "hot sw"),
-    (0x4, "power cap"),
-    (0x10, "sync"),
-    (0x2, "app clk"),
+    (0x40, N_("hot hw")),
+    (0x80, N_("pwr brake")),
+    (0x8, N_("hw slow")),
+    (0x20, N_("hot sw")),
+    (0x4, N_("power cap")),
+    (0x10, N_("sync")),
+    (0x2, N_("app clk")),
 )
 """Bits of nvmlClocksEventReasons (nvml.h), most telling first (0x8 comes with 0x40 and 0x80)."""
 
@@ -66,7 +67,7 @@ def gpus(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int) -> list[Lin
     name = facts.node.name
     devices = {d for probe in ("gpu", "inventory") for d, _ in facts.devices(probe) if d}
     if not devices:
-        return [(Cell("no GPU has answered", "dim"),)]
+        return [(Cell(t("no GPU has answered"), "dim"),)]
     columns = choose(_GPU, width)
     marks = signs(fleet.findings[name], glyphs)
     lines = [joined(heading(columns))]
@@ -82,18 +83,21 @@ def use(facts: NodeFacts, rules: Rules, width: int) -> list[Line]:
     """What the GPUs' power buys, and what a job's idle GPUs burn; [] where nothing is known."""
     found, lines = efficiency(facts, rules), []
     if (all_of := total(found.gpus)) is not None:
-        text = (
-            f"HFU-est {all_of.hfu_percent:.0f} % of the 16-bit peak, "
-            f"{all_of.tflops_per_w:.2f} TFLOPS/W, {all_of.watts / 1000:.1f} kW (estimate)"
+        text = t(
+            "HFU-est {hfu} % of the 16-bit peak, {work} TFLOPS/W, {power} kW (estimate)",
+            hfu=f"{all_of.hfu_percent:.0f}",
+            work=f"{all_of.tflops_per_w:.2f}",
+            power=f"{all_of.watts / 1000:.1f}",
         )
-        lines += labelled("work", text, width, "text")
+        lines += labelled(t("work"), text, width, "text")
     idle_min = rules.limit("straggler.idle_burn_s").value / 60
     for job, watts in found.idle_burn_w.items():
         labels = ", ".join(found.idle_gpus[job])
-        text = (
-            f"job {job} burns {watts:.0f} W on {labels}, without work for over {idle_min:.0f} min"
-        )
-        lines += labelled("idle", plain(text), width, "warn")
+        text = t(
+            "job {job} burns {watts} W on {gpus}, without work for over {min} min",
+            job=job, watts=f"{watts:.0f}", gpus=labels, min=f"{idle_min:.0f}",
+        )  # fmt: skip
+        lines += labelled(t("idle"), plain(text), width, "warn")
     return lines
 
 
@@ -125,7 +129,7 @@ def _gpu_cells(fleet: Fleet, facts: NodeFacts, device: str) -> dict[str, Cell]:
         "ecc": units.count(get("ecc", "ecc_uncorrected_volatile")),
         "remap": _remap(facts.get("ecc", device)),
         "pcie": _pcie(facts.get("pcie", device)),
-        "links": _links(facts.get("nvlink", device)),
+        "links": _links(None if failed is not None else facts.get("nvlink", device)),
         "trend": spark(fleet.history(facts.node.name, device, "util_percent"), 20, 0.0, 100.0),
         "pci": plain(device),
     }
@@ -151,15 +155,16 @@ def _memory(used: float | None, total: float | None) -> str:
 def _held(reasons: Scalar | None) -> str:
     if not isinstance(reasons, int):
         return units.ABSENT
-    return next((word for bit, word in REASONS if reasons & bit), "idle" if reasons & 1 else "")
+    word = next((word for bit, word in REASONS if reasons & bit), "")
+    return t(word) or (t("idle") if reasons & 1 else "")
 
 
 def _remap(ecc: Sample | None) -> str:
     if ecc is None or "remap_pending" not in ecc.values:
         return units.ABSENT
     if ecc.values.get("remap_failure"):
-        return "FAILED"
-    return "pending" if ecc.values["remap_pending"] else ""
+        return t("FAILED")
+    return t("pending") if ecc.values["remap_pending"] else ""
 
 
 def _pcie(pcie: Sample | None) -> str:
@@ -180,9 +185,13 @@ _LINK_UP = re.compile(r"link(\d+)_up")
 
 def links(facts: NodeFacts, width: int) -> list[Line]:
     """Links that are not up or counted errors first; one sentence when there is none."""
-    total = up = 0
+    total = up = most = 0
     lines: list[Line] = []
+    lost = _lost(facts)
     for device, sample in facts.devices("nvlink"):
+        if device in lost:  # what it said before is no present state
+            continue
+        most = max(most, sum(1 for key in sample.values if _LINK_UP.fullmatch(key)))
         for key, value in sample.values.items():
             match = _LINK_UP.fullmatch(key)
             if match is None:
@@ -191,15 +200,27 @@ def links(facts: NodeFacts, width: int) -> list[Line]:
             up += bool(value)
             told = _link(sample.values, f"link{match.group(1)}", bool(value))
             if told:
-                label = f"{facts.gpu_label(device)} link {match.group(1)}"
+                label = t("{gpu} link {link}", gpu=facts.gpu_label(device), link=match.group(1))
                 lines.append((Cell(fit(label, 14), "title"), Cell(cut(told, width - 14), "text")))
     if not total:
-        return [(Cell("no link has been reported", "dim"),)]
-    return [*lines, (Cell(f"{up} of {total} links up", "text"),)]
+        return [(Cell(t("no link has been reported"), "dim"),)]
+    told = t("{up} of {n} links up", up=up, n=total + most * len(lost))
+    lines.append((Cell(cut(told, width), "text"),))
+    if lost:
+        who = ", ".join(facts.gpu_label(device) for device in sorted(lost))
+        told = t(
+            "{gpus}: no answer, so nothing is known of {n} links", gpus=who, n=most * len(lost)
+        )
+        lines.append((Cell(cut(plain(told), width), "unknown"),))
+    return lines
+
+
+def _lost(facts: NodeFacts) -> set[str]:
+    return {device for device, sample in facts.devices("gpu") if "nvml_rc" in sample.values}
 
 
 def _link(values: Values, link: str, up: bool) -> str:
-    parts = [] if up else ["down"]
+    parts = [] if up else [t("down")]
     for metric in ("crc", "replays", "recoveries"):
         counted = number(values.get(f"{link}_{metric}"))
         if counted:
@@ -207,9 +228,14 @@ def _link(values: Values, link: str, up: bool) -> str:
     return ", ".join(parts)
 
 
-_FABRIC = {0: "not supported", 1: "not started", 2: "in progress", 3: "completed"}
+_FABRIC = {
+    0: N_("not supported"),
+    1: N_("not started"),
+    2: N_("in progress"),
+    3: N_("completed"),
+}
 """fabric_state of probes/node/fabric.py, and below fabric_summary."""
-_HEALTH = {1: "healthy", 2: "UNHEALTHY", 3: "limited capacity"}
+_HEALTH = {1: N_("healthy"), 2: N_("UNHEALTHY"), 3: N_("limited capacity")}
 
 
 def fabric(facts: NodeFacts, width: int) -> list[Line]:
@@ -220,32 +246,39 @@ def fabric(facts: NodeFacts, width: int) -> list[Line]:
             told.setdefault(_fabric(sample.values), []).append(facts.gpu_label(device))
     lines: list[Line] = []
     for text, labels in sorted(told.items(), key=lambda one: len(one[1])):
-        who = "all GPUs" if len(told) == 1 else ", ".join(labels)
-        lines += labelled("fabric", plain(f"{who} {text}"), width, "text")
+        who = t("all GPUs") if len(told) == 1 else ", ".join(labels)
+        lines += labelled(t("fabric"), plain(f"{who} {text}"), width, "text")
     node = facts.get("fabric")
     values: Values = {} if node is None else node.values
     if (dead := values.get("nvswitches_dead")) is not None:
-        lines[:0] = labelled("switch", plain(f"no answer from {dead}"), width, "critical")
+        lines[:0] = labelled(
+            t("switch"), plain(t("no answer from {who}", who=dead)), width, "critical"
+        )
     if (count := number(values.get("nvswitches"))) is not None:
-        lines += labelled("switch", f"{count:.0f} NVSwitches on the bus", width, "text")
+        lines += labelled(t("switch"), _on_bus(count), width, "text")
     return lines
+
+
+def _on_bus(switches: float) -> str:
+    return t("{n} NVSwitches on the bus", n=f"{switches:.0f}")
 
 
 def _fabric(values: Values) -> str:
     """What one GPU says of its registration, the same words for the same standing."""
     state = number(values.get("fabric_state"))
-    word = _FABRIC.get(-1 if state is None else int(state), f"state {state}")
-    parts = [word]
+    known = _FABRIC.get(-1 if state is None else int(state))
+    word = t("state {state}", state=state) if known is None else t(known)
     if (waiting := number(values.get("fabric_waiting_s"))) is not None:
-        parts[0] += f" for {units.age(waiting)}"
+        word = t("{state} for {time}", state=word, time=units.age(waiting))
+    parts = [word]
     if status := number(values.get("fabric_status")):
-        parts.append(f"status {status:.0f}")
+        parts.append(t("status {n}", n=f"{status:.0f}"))
     if "fabric_clique" in values:
-        parts.append(f"clique {values['fabric_clique']}")
+        parts.append(t("clique {name}", name=values["fabric_clique"]))
     if "fabric_cluster" in values:
-        parts.append(f"domain {str(values['fabric_cluster'])[:8]}")
+        parts.append(t("domain {name}", name=str(values["fabric_cluster"])[:8]))
     if state == 3:
         summary = number(values.get("fabric_summary"))
         health = _HEALTH.get(0 if summary is None else int(summary), units.ABSENT)
-        parts.append(f"health {health}")
+        parts.append(t("health {state}", state=t(health)))
     return ", ".join(parts)

@@ -12,6 +12,7 @@ from console import units
 from console.tui.node_age import age_mark, faded
 from console.tui.node_cells import Values, number
 from console.tui.text import Cell, Line, labelled, plain
+from console.tui.words import N_, t
 from probes.event import Row
 from probes.facts import NodeFacts
 
@@ -39,7 +40,7 @@ def host(facts: NodeFacts, width: int, now: float) -> list[Line]:
         text = plain(one.text) + age_mark(facts, (one.probe,), now)
         said = labelled(one.label, text, width, "warn" if one.wrong else "text")
         lines += faded(said, facts, (one.probe,), now)
-    return [*lines, *_agent(facts, width)] or [(Cell("not read yet", "dim"),)]
+    return [*lines, *_agent(facts, width)] or [(Cell(t("not read yet"), "dim"),)]
 
 
 def _values(facts: NodeFacts, probe: str) -> Values | None:
@@ -53,16 +54,17 @@ def _load(facts: NodeFacts) -> Iterator[Told]:
         return
     cores = values.get("cpu_count", units.ABSENT)
     available = units.size(number(values.get("mem_available_bytes")))
-    parts = [f"load {values.get('load1', units.ABSENT)} on {cores} cores"]
+    load = values.get("load1", units.ABSENT)
+    parts = [t("load {load} on {n} cores", load=load, n=cores)]
     if (busy := number(values.get("cpu_percent"))) is not None:
-        parts.append(f"{busy:.0f}% busy")
+        parts.append(t("{share}% busy", share=f"{busy:.0f}"))
     total = units.size(number(values.get("mem_total_bytes")))
-    parts.append(f"memory {available} of {total} free")
+    parts.append(t("memory {free} of {all} free", free=available, all=total))
     if swap := number(values.get("swap_used_bytes")):
-        parts.append(f"{units.size(swap)} swapped")
+        parts.append(t("{size} swapped", size=units.size(swap)))
     if (uptime := number(values.get("uptime_s"))) is not None:
-        parts.append(f"up {units.age(uptime)}")
-    yield Told("load", ", ".join(parts), "host")
+        parts.append(t("up {time}", time=units.age(uptime)))
+    yield Told(t("load"), ", ".join(parts), "host")
 
 
 # ---------------------------------------------------------------------- tasks
@@ -73,35 +75,35 @@ def _tasks(facts: NodeFacts) -> Iterator[Told]:
     if sample is None:
         stuck = number(facts.value("host", "", "dstate_count"))
         if stuck:
-            yield Told("tasks", f"{stuck:.0f} in uninterruptible sleep", "host", wrong=True)
+            told = t("{n} in uninterruptible sleep", n=f"{stuck:.0f}")
+            yield Told(t("tasks"), told, "host", wrong=True)
         return
     if not sample.values:
         return
     sleepers = [row for row in sample.rows if row.get("kind") == "sleeper"]
     for row in sleepers[:SLEEPERS_SHOWN]:
-        yield Told("D state", _sleeper(row), "tasks", wrong=True)
+        yield Told(t("D state"), _sleeper(row), "tasks", wrong=True)
     if len(sleepers) > SLEEPERS_SHOWN:
-        more = f"and {len(sleepers) - SLEEPERS_SHOWN} more"
-        yield Told("D state", more, "tasks", wrong=True)
-    parts = [f"{units.count(number(sample.values.get('processes')))} processes"]
-    parts.append(_some(sample.values, "uninterruptible", "none", "in D state"))
-    parts.append(_some(sample.values, "zombies", "no", "zombies"))
-    yield Told("tasks", ", ".join(parts), "tasks")
-
-
-def _some(values: Values, metric: str, nothing: str, noun: str) -> str:
-    count = number(values.get(metric))
-    return f"{nothing} {noun}" if count == 0 else f"{units.count(count)} {noun}"
+        more = t("and {n} more", n=len(sleepers) - SLEEPERS_SHOWN)
+        yield Told(t("D state"), more, "tasks", wrong=True)
+    processes, waiting, zombies = (
+        units.count(number(sample.values.get(metric)))
+        for metric in ("processes", "uninterruptible", "zombies")
+    )
+    parts = [t("{n} processes", n=processes)]
+    parts.append(t("none in D state") if waiting == "0" else t("{n} in D state", n=waiting))
+    parts.append(t("no zombies") if zombies == "0" else t("{n} zombies", n=zombies))
+    yield Told(t("tasks"), ", ".join(parts), "tasks")
 
 
 def _sleeper(row: Row) -> str:
     """`python3 48211 mara job 48211, 421s in rpc_wait_bit_killable, cwd /data`."""
-    job = f" job {row['job']}" if row.get("job") else ""
-    owner = "kernel" if row.get("kernel") is True else row.get("user", units.ABSENT)
+    job = t(" job {job}", job=row["job"]) if row.get("job") else ""
+    owner = t("kernel") if row.get("kernel") is True else row.get("user", units.ABSENT)
     text = f"{row.get('comm', '?')} {row.get('pid', '?')} {owner}{job}"
     text += f", {units.age(number(row.get('since_s')))}"
-    text += f" in {row['wchan']}" if "wchan" in row else ""
-    text += " (NVIDIA driver)" if row.get("driver") is True else ""
+    text += t(" in {place}", place=row["wchan"]) if "wchan" in row else ""
+    text += t(" (NVIDIA driver)") if row.get("driver") is True else ""
     return text + (f", cwd {row['cwd']}" if "cwd" in row else "")
 
 
@@ -117,25 +119,26 @@ def _services(facts: NodeFacts) -> Iterator[Told]:
     for row in sample.rows:
         name = str(row.get("service", "?"))
         restarts = number(sample.values.get(f"restarts_{name}"))
-        again = f", restarted {restarts:.0f} times since boot" if restarts else ""
+        again = t(", restarted {n} times since boot", n=f"{restarts:.0f}") if restarts else ""
         if row.get("running") is True:
             running += 1
             if again:
-                yield Told("service", f"{name} runs{again}", "services")
+                yield Told(t("service"), t("{name} runs", name=name) + again, "services")
         else:
             # A service that is switched off stays so by somebody's choice.
             off = row.get("enabled") in ("disabled", "masked", "")
-            yield Told("service", f"{name} {_down(row)}{again}", "services", wrong=not off)
+            told = f"{name} {_down(row)}{again}"
+            yield Told(t("service"), told, "services", wrong=not off)
     if "fabricmanager_log" in sample.values:
-        yield Told("its log", str(sample.values["fabricmanager_log"]), "services")
+        yield Told(t("its log"), str(sample.values["fabricmanager_log"]), "services")
     if sample.values.get("systemctl_timeout") is True:
-        yield Told("service", "systemd does not answer", "services", wrong=True)
-    noun = "service runs" if running == 1 else "services run"
-    yield Told("service", f"{running} {noun}", "services")
+        yield Told(t("service"), t("systemd does not answer"), "services", wrong=True)
+    told = t("1 service runs") if running == 1 else t("{n} services run", n=running)
+    yield Told(t("service"), told, "services")
 
 
 def _down(row: Row) -> str:
-    state = str(row.get("state") or "does not run")
+    state = str(row.get("state") or t("does not run"))
     result = f" ({row['result']})" if row.get("result") else ""
     unit = f", {row['unit']} {row.get('enabled', '')}".rstrip() if row.get("unit") else ""
     return f"{state}{result}{unit}"
@@ -151,19 +154,20 @@ def _clock(facts: NodeFacts) -> Iterator[Told]:
     daemon, synchronised = values.get("daemon", units.ABSENT), values.get("synchronised")
     if synchronised is None:
         synchronised = values.get("first_sync")
-    words = {True: "synchronised", False: "NOT synchronised"}
-    parts = ["no time daemon" if daemon == "none" else f"{daemon} runs"]
+    parts = [t("no time daemon") if daemon == "none" else t("{name} runs", name=daemon)]
     if isinstance(synchronised, bool):
-        parts.append(words[synchronised])
+        parts.append(t("synchronised") if synchronised else t("NOT synchronised"))
     if (offset := number(values.get("offset_s"))) is not None:
-        parts.append(f"{abs(offset) * 1e3:.1f} ms {'ahead' if offset > 0 else 'behind'}")
+        off = f"{abs(offset) * 1e3:.1f}"
+        parts.append(t("{n} ms ahead", n=off) if offset > 0 else t("{n} ms behind", n=off))
     if "source" in values:
-        parts.append(f"server {values['source']} stratum {values.get('stratum', units.ABSENT)}")
+        stratum = values.get("stratum", units.ABSENT)
+        parts.append(t("server {name} stratum {n}", name=values["source"], n=stratum))
     skew = number(facts.value("hello", "", "wall_skew_s"))
     if skew is not None:
-        parts.append(f"{abs(skew):.1f} s from our clock")
+        parts.append(t("{n} s from our clock", n=f"{abs(skew):.1f}"))
     wrong = synchronised is False or (daemon == "none" and synchronised is not True)
-    yield Told("clock", ", ".join(parts), "timesync", wrong)
+    yield Told(t("clock"), ", ".join(parts), "timesync", wrong)
 
 
 def _names(facts: NodeFacts) -> Iterator[Told]:
@@ -172,13 +176,16 @@ def _names(facts: NodeFacts) -> Iterator[Told]:
     servers = [(d, s.values) for d, s in facts.devices("dns") if d.startswith("ns ")]
     silent = [device[3:] for device, values in servers if values.get("answers") is False]
     for name in silent:
-        yield Told("DNS", f"{name} does not answer", "dns", wrong=True)
+        yield Told("DNS", t("{name} does not answer", name=name), "dns", wrong=True)
     parts = []
     if servers:
-        parts.append(f"{len(servers) - len(silent)} of {len(servers)} name servers answer")
+        answer = len(servers) - len(silent)
+        parts.append(t("{n} of {all} name servers answer", n=answer, all=len(servers)))
     if own and (took := number(own.get("own_name_s"))) is not None:
-        found = "" if own.get("own_name_found") is not False else " (not found)"
-        parts.append(f"own name in {took * 1e3:.0f} ms{found}")
+        ms = f"{took * 1e3:.0f}"
+        found = own.get("own_name_found") is not False
+        told = t("own name in {n} ms", n=ms) if found else t("own name not found, {n} ms", n=ms)
+        parts.append(told)
     yield Told("DNS", ", ".join(parts), "dns")
 
 
@@ -191,8 +198,11 @@ def _dimms(facts: NodeFacts) -> Iterator[Told]:
         bad, corrected = number(sample.values.get("ue")), number(sample.values.get("ce"))
         if device and (bad or corrected):
             label = sample.values.get("label", device)
-            text = f"{label}: {units.count(corrected)} corrected, {units.count(bad)} not"
-            yield Told("memory", text, "host_slow", wrong=bool(bad))
+            text = t(
+                "{label}: {n} corrected, {bad} not",
+                label=label, n=units.count(corrected), bad=units.count(bad),
+            )  # fmt: skip
+            yield Told(t("memory"), text, "host_slow", wrong=bool(bad))
 
 
 def _limits(facts: NodeFacts) -> Iterator[Told]:
@@ -201,19 +211,24 @@ def _limits(facts: NodeFacts) -> Iterator[Told]:
     parts = []
     if "daemon" in values:
         lock = number(values.get("memlock_bytes"))
-        size = "memory without limit" if lock == UNLIMITED else f"{units.size(lock)} of memory"
-        parts.append(f"{values['daemon']}'s jobs may lock {size}")
+        who, size = values["daemon"], units.size(lock)
+        free = lock == UNLIMITED
+        parts.append(
+            t("{daemon}'s jobs may lock memory without limit", daemon=who)
+            if free
+            else t("{daemon}'s jobs may lock {size} of memory", daemon=who, size=size)
+        )
     if "governor" in values:
-        parts.append(f"governor {values['governor']}")
+        parts.append(t("governor {name}", name=values["governor"]))
     if (shared := number(values.get("shm_total_bytes"))) is not None:
         parts.append(f"/dev/shm {units.size(shared)}")
-    yield Told("limits", ", ".join(parts), "host_slow")
+    yield Told(t("limits"), ", ".join(parts), "host_slow")
 
 
 _VERSIONS = (
-    ("driver", "driver"), ("driver_kind", ""), ("cuda_toolkit", "CUDA"), ("nccl", "NCCL"),
-    ("fabricmanager", "fabric manager"), ("imex", "IMEX"), ("dcgm", "DCGM"), ("ofed", "OFED"),
-    ("toolkit", "container toolkit"), ("slurm", "Slurm"), ("kernel", "kernel"), ("os", ""),
+    ("driver", N_("driver")), ("driver_kind", ""), ("cuda_toolkit", "CUDA"), ("nccl", "NCCL"),
+    ("fabricmanager", N_("fabric manager")), ("imex", "IMEX"), ("dcgm", "DCGM"), ("ofed", "OFED"),
+    ("toolkit", N_("container toolkit")), ("slurm", "Slurm"), ("kernel", N_("kernel")), ("os", ""),
     ("bios", "BIOS"), ("system", ""),
 )  # fmt: skip
 """Metric of the probe versions -> how it is introduced."""
@@ -221,15 +236,15 @@ _VERSIONS = (
 
 def _versions(facts: NodeFacts) -> Iterator[Told]:
     values = _values(facts, "versions") or {}
-    parts = [f"{word} {values[name]}".strip() for name, word in _VERSIONS if values.get(name)]
+    parts = [f"{t(word)} {values[name]}".strip() for name, word in _VERSIONS if values.get(name)]
     hello = _values(facts, "hello") or {}
     system = " ".join(str(hello[k]) for k in ("os", "kernel") if k in hello)
     driver = facts.value("inventory", "", "driver_version")
     if parts:
-        yield Told("version", ", ".join(parts), "versions")
+        yield Told(t("version"), ", ".join(parts), "versions")
     else:
-        yield Told("system", system, "hello")
-        yield Told("driver", str(driver or ""), "inventory")
+        yield Told(t("system"), system, "hello")
+        yield Told(t("driver"), str(driver or ""), "inventory")
 
 
 def _agent(facts: NodeFacts, width: int) -> Iterator[Line]:
@@ -237,10 +252,11 @@ def _agent(facts: NodeFacts, width: int) -> Iterator[Line]:
     if agent is not None:
         cpu, rss = number(agent.get("cpu_percent")), number(agent.get("rss_bytes"))
         share = units.ABSENT if cpu is None else f"{cpu:.1f}%"
-        yield from labelled("agent", f"{share} of a core, {units.size(rss)}", width, "dim")
+        told = t("{share} of a core, {size}", share=share, size=units.size(rss))
+        yield from labelled(t("agent"), told, width, "dim")
     hello = _values(facts, "hello") or {}
     for key in sorted(hello):
         if key.startswith("missing."):
-            yield from labelled("absent", plain(f"{key[8:]}: {hello[key]}"), width, "dim")
+            yield from labelled(t("absent"), plain(f"{key[8:]}: {hello[key]}"), width, "dim")
     for noise in list(facts.noise)[-3:]:
-        yield from labelled("noise", plain(noise), width, "dim")
+        yield from labelled(t("noise"), plain(noise), width, "dim")

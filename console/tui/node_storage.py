@@ -9,19 +9,20 @@ from console import units
 from console.tui.node_cells import Values, number, signs, word
 from console.tui.text import Cell, Column, Line, choose, fit, heading, joined, plain
 from console.tui.theme import Glyphs
+from console.tui.words import N_, t
 from probes.event import Finding, Sample
 from probes.facts import NodeFacts
 
 _COLUMNS = (
     Column("sign", "", 1, 0),
-    Column("place", "PLACE", 14, 0, flexible=True),
-    Column("kind", "KIND", 8, 3),
-    Column("used", "USED", 4, 2, "right"),
-    Column("free", "FREE", 6, 5, "right"),
-    Column("size", "SIZE", 6, 6, "right"),
+    Column("place", N_("PLACE"), 14, 0, flexible=True),
+    Column("kind", N_("KIND"), 8, 3),
+    Column("used", N_("USED"), 4, 2, "right"),
+    Column("free", N_("FREE"), 6, 5, "right"),
+    Column("size", N_("SIZE"), 6, 6, "right"),
     Column("inodes", "INODES", 6, 4, "right"),
-    Column("state", "STATE", 18, 1),
-    Column("source", "FROM", 30, 7),
+    Column("state", N_("STATE"), 18, 1),
+    Column("source", N_("FROM"), 30, 7),
 )
 """INODES is the share in use, as USED is that of the space."""
 WELL_SHOWN = 8
@@ -41,8 +42,9 @@ def storage(
     """One line per file system and array."""
     found = [_place(facts, device, sample) for device, sample in facts.devices("storage") if device]
     if not found:
-        word = "not read yet" if facts.get("storage") is None else "no file system was looked at"
-        return [(Cell(word, "dim"),)]
+        unread = facts.get("storage") is None
+        told = t("not read yet") if unread else t("no file system was looked at")
+        return [(Cell(told, "dim"),)]
     marks = signs([f for f in findings if f.rule.startswith(("storage.", "disk."))], glyphs)
     wrong = [one for one in found if one.wrong or one.place in marks]
     well = [one for one in found if one not in wrong]
@@ -50,7 +52,8 @@ def storage(
     lines = [joined(heading(columns))]
     lines += [_line(one, marks, columns) for one in (*wrong, *well[:WELL_SHOWN])]
     if len(well) > WELL_SHOWN:
-        lines.append((Cell(f"  and {len(well) - WELL_SHOWN} more without trouble", "dim"),))
+        more = t("  and {n} more without trouble", n=len(well) - WELL_SHOWN)
+        lines.append((Cell(more, "dim"),))
     return lines
 
 
@@ -59,31 +62,31 @@ def _place(facts: NodeFacts, place: str, sample: Sample) -> _Place:
     state, wrong = _state(values)
     hang = facts.hung.get(("storage", place))
     if hang is not None:
-        state, wrong = f"hung {units.age(hang.since_s)}", True
+        state, wrong = t("hung {time}", time=units.age(hang.since_s)), True
     return _Place(place, values, state, wrong)
 
 
 def _state(values: Values) -> tuple[str, bool]:
     """A few words, and whether they are bad news."""
     if values.get("mounted") is False:
-        return "NOT MOUNTED", True
+        return t("NOT MOUNTED"), True
     if (hung_s := number(values.get("hung_s"))) is not None:
-        return f"hung {units.age(hung_s)}", True
+        return t("hung {time}", time=units.age(hung_s)), True
     if "error" in values:
-        return f"answers {values['error']}", True
+        return t("answers {error}", error=values["error"]), True
     if values.get("kernel_stopped_writing") is True:
-        return "READ-ONLY (kernel)", True
+        return t("READ-ONLY (kernel)"), True
     if values.get("read_only") is True:
-        return "read-only", values.get("wanted_read_only") is False
+        return t("read-only"), values.get("wanted_read_only") is False
     if "raid_level" in values or "raid_disks" in values:
         return _array(values)
-    return ("" if values.get("read_only") is None else "writable"), False
+    return ("" if values.get("read_only") is None else t("writable")), False
 
 
 def _array(values: Values) -> tuple[str, bool]:
     disks, working = number(values.get("raid_disks")), number(values.get("raid_working"))
     degraded = disks is not None and working is not None and working < disks
-    parts = [f"{working:.0f} of {disks:.0f} disks"] if degraded else []
+    parts = [t("{n} of {all} disks", n=f"{working:.0f}", all=f"{disks:.0f}")] if degraded else []
     if "raid_action" in values:
         parts.append(str(values["raid_action"]))
     return ", ".join(parts), degraded
