@@ -16,7 +16,7 @@ from console.tui.summary import brief
 from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
 from console.tui.theme import WORDS, Glyphs
 from console.tui.view import GUTTER
-from console.tui.views.hosts import Place, Places, folded
+from console.tui.views.hosts import Places, folded, said
 from console.tui.views.kinds import UNSEEN, Kind, kind_of, title, unseen
 from console.tui.words import t
 from probes.checks import place
@@ -239,13 +239,11 @@ class Findings:
     def cells(self, key: str, columns: Sequence[Column], glyphs: Glyphs, now: float) -> list[Cell]:
         """See Table."""
         row = self._by_key[key]
-        words = _KIND if isinstance(row, KindRow) else _FINDING
         names = {column.name: column.width for column in columns}
         line = _Drawn(self, key, glyphs, now, "says" in names, names.get("age", 0) > 4)
         cells = []
         for column in columns:
-            make = words.get(column.name)
-            text, style = make(row, line) if make else ("", "text")
+            text, style = _cell(row, column.name, line)
             cells.append(Cell(fit(text, column.width, column.align), style))
         return cells
 
@@ -263,14 +261,6 @@ class Findings:
 
 def _order(row: KindRow) -> tuple[float, float, float, int, Kind]:
     return -row.severity.rank, -len(row.names), -row.newest, place(row.kind.rule), row.kind
-
-
-def said(shared: Place) -> str:
-    """That most of some nodes are in one place."""
-    return t(
-        "{inside} of {asked} are in {label} {value}", inside=shared.inside, asked=shared.asked,
-        label=plain(shared.label), value=plain(shared.value),
-    )  # fmt: skip
 
 
 def _row(kind: Kind, names: Sequence[str], members: Mapping[str, tuple[Finding, ...]]) -> KindRow:
@@ -389,3 +379,9 @@ _FINDING: dict[str, Callable[[Finding, _Drawn], _Words]] = {
     "ack": lambda finding, _: (t("ack") if finding.acknowledged else "", "dim"),
     "state": _inner_state,
 }
+
+
+def _cell(row: KindRow | Finding, name: str, line: _Drawn) -> _Words:
+    if isinstance(row, KindRow):
+        return _KIND[name](row, line) if name in _KIND else ("", "text")
+    return _FINDING[name](row, line) if name in _FINDING else ("", "text")

@@ -8,6 +8,8 @@ from functools import lru_cache
 from typing import NamedTuple
 
 from console.fleet import Fleet
+from console.tui.text import plain
+from console.tui.words import t
 from inventory.expressions import fold
 from inventory.scheduler import Allocation
 
@@ -102,6 +104,14 @@ class Places:
     def _count(self, places: Iterable[tuple[str, str]], step: int) -> None:
         for place in places:
             self._totals[place] = self._totals.get(place, 0) + step
+
+
+def said(shared: Place) -> str:
+    """That most of some nodes are in one place."""
+    return t(
+        "{inside} of {asked} are in {label} {value}", inside=shared.inside, asked=shared.asked,
+        label=plain(shared.label), value=plain(shared.value),
+    )  # fmt: skip
 
 
 def tail(least: int, drawn: int, share: float) -> float:
