@@ -1,0 +1,212 @@
+"""What jobs use and how long their steps take: live sums, and estimates made a few at a time. Pure.
+
+Sums are of the nodes whose readings are fresh. Estimates cost up to milliseconds each, so each call
+of `Estimates.go_on` makes a few, of what is on the screen first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+from typing import NamedTuple
+
+from console.fleet import Fleet
+from console.tui.node_cells import number
+from console.tui.summary import CURRENT, STALE_S
+from console.tui.views.job_shares import Share
+from probes.efficiency import Efficiency, efficiency
+from probes.facts import NodeFacts
+from probes.ranks_motion import Limits, Motion, verdict
+from probes.steps import step_estimate
+from probes.steps_told import FRESH_S
+
+NODES_A_TURN = 12
+"""Nodes of which energy is worked out in one turn, at some 0.2 ms each."""
+KEPT_S = 30.0
+"""How long an estimate stands: idle burn is about ten minutes, a period about a minute."""
+MOTION_S = 5.0
+"""Between two looks at which ranks move: a node asks every 12 s."""
+WINDOW = "steps.window"
+
+
+class Use(NamedTuple):
+    """Live sums of a job's GPUs. None: not read."""
+
+    fresh: int
+    """GPUs whose readings are fresh."""
+    gpus: int
+    """GPUs it is known to have."""
+    util_percent: float | None
+    power_w: float | None
+    nodes: int
+    """Nodes whose readings are fresh."""
+
+
+def is_fresh(fleet: Fleet, name: str, now: float) -> bool:
+    """Whether its readings may be shown as present ones."""
+    age = fleet.age(name, now)
+    return age is not None and age <= STALE_S and fleet.nodes[name].state in CURRENT
+
+
+def gpu_values(facts: NodeFacts, devices: Iterable[str], metric: str) -> list[float]:
+    """The last readings of these GPUs, where they have any."""
+    samples = (facts.latest.get(("gpu", device)) for device in devices)
+    read = (number(sample.values.get(metric)) for sample in samples if sample is not None)
+    return [value for value in read if value is not None]
+
+
+def use(fleet: Fleet, members: dict[str, Share], now: float) -> Use:
+    """Over these nodes."""
+    util: list[float] = []
+    watts: list[float] = []
+    fresh = gpus = nodes = 0
+    for name, share in members.items():
+        gpus += len(share.devices)
+        if is_fresh(fleet, name, now):
+            facts = fleet.nodes[name]
+            here = gpu_values(facts, share.devices, "util_percent")
+            util += here
+            watts += gpu_values(facts, share.devices, "power_w")
+            fresh += len(here)
+            nodes += 1
+    mean = sum(util) / len(util) if util else None
+    return Use(fresh, gpus, mean, sum(watts) if watts else None, nodes)
+
+
+class Step(NamedTuple):
+    """How long a step takes."""
+
+    seconds: float
+    at: float
+    """Epoch seconds of the newest reading it rests on."""
+    confidence: float | None
+    """How well one step foretells the next; None where the job tells its steps itself."""
+
+
+class Energy(NamedTuple):
+    """Estimates of a job's energy. None: not worked out, or not readable."""
+
+    idle_w: float | None
+    idle_gpus: int
+    joules_per_pflop: float | None
+
+
+class Estimates:
+    """What takes too long to be worked out in every tick."""
+
+    def __init__(self) -> None:
+        """Nothing known."""
+        self.steps: dict[str, tuple[float, Step | None]] = {}
+        """Job's key -> when it was looked for, what was found."""
+        self._energy: dict[str, tuple[float, Efficiency]] = {}
+        self.idle_gpus = 0
+        """GPUs of jobs that have done nothing for long, of the nodes worked out."""
+        self._motion: dict[str, Motion] = {}
+        self._told: dict[str, Step] = {}
+        self._well: set[str] = set()
+        self._looked = float("-inf")
+
+    def go_on(self, fleet: Fleet, jobs: dict[str, dict[str, Share]], now: float) -> None:
+        """One turn: some nodes' energy, at most one job's step. `jobs`: on the screen first."""
+        if abs(now - self._looked) >= MOTION_S:
+            self._looked = now
+            self._look(fleet, now)
+        for name in self._due(jobs, now):
+            self.forget(name)
+            found = efficiency(fleet.nodes[name], fleet.rules)
+            self._energy[name] = now, found
+            self.idle_gpus += _idle(found)
+        for key, members in jobs.items():
+            before = self.steps.get(key)
+            if before is None or now - before[0] >= KEPT_S:
+                self.steps[key] = now, estimate(fleet, members, now)
+                return
+
+    def forget(self, name: str) -> None:
+        """No job is on the node any more."""
+        before = self._energy.pop(name, None)
+        if before is not None:
+            self.idle_gpus -= _idle(before[1])
+
+    def _due(self, jobs: dict[str, dict[str, Share]], now: float) -> list[str]:
+        due: list[str] = []
+        for members in jobs.values():
+            for name in members:
+                known = self._energy.get(name)
+                if known is None or now - known[0] >= KEPT_S:
+                    due.append(name)
+                    if len(due) == NODES_A_TURN:
+                        return due
+        return due
+
+    def _look(self, fleet: Fleet, now: float) -> None:
+        """By the names that processes have for their job."""
+        limits = Limits.of(fleet.rules)
+        told = fleet.jobs.polls.jobs(now, limits.fresh_s)
+        self._motion = {
+            name: verdict(name, histories, limits).motion for name, histories in told if name
+        }
+        steps: dict[str, list[tuple[float, float]]] = {}
+        window, well = int(fleet.rules.limit(WINDOW).value), set()
+        for (job, _, _), rank in fleet.jobs.told.steps.items():
+            if rank and rank[-1].total_s > 0 and now - rank[-1].at <= FRESH_S:
+                steps.setdefault(job, []).append((rank[-1].at, rank[-1].total_s))
+                if len(rank) >= 2 * window:
+                    well.add(job)
+        self._well = well
+        self._told = {
+            job: Step(median(total for _, total in ranks), max(at for at, _ in ranks), None)
+            for job, ranks in steps.items()
+        }
+
+    def motion(self, names: Iterable[str]) -> Motion | None:
+        """What NCCL's count says of a job that goes by any of these names."""
+        return next((self._motion[name] for name in names if name in self._motion), None)
+
+    def tells_steps(self, names: Iterable[str]) -> bool:
+        """Whether enough steps were told to compare them with those before."""
+        return not self._well.isdisjoint(names)
+
+    def step(self, key: str, names: Iterable[str]) -> Step | None:
+        """What the job tells; else the estimate."""
+        told = next((self._told[name] for name in names if name in self._told), None)
+        return told if told is not None else self.steps.get(key, (0.0, None))[1]
+
+    def energy(self, members: dict[str, Share]) -> Energy:
+        """Sums over the nodes that were worked out."""
+        idle = flops = watts = 0.0
+        gpus, known = 0, False
+        for name, share in members.items():
+            found = self._energy.get(name)
+            if found is None:
+                continue
+            known = True
+            for job in share.names:
+                idle += found[1].idle_burn_w.get(job, 0.0)
+                gpus += len(found[1].idle_gpus.get(job, ()))
+            for one in found[1].gpus:
+                if one.device in share.devices and one.watts and one.hfu_tflops:
+                    flops += one.hfu_tflops
+                    watts += one.watts
+        return Energy(idle if known else None, gpus, 1000 * watts / flops if flops > 0 else None)
+
+
+def _idle(found: Efficiency) -> int:
+    return sum(map(len, found.idle_gpus.values()))
+
+
+def estimate(fleet: Fleet, members: dict[str, Share], now: float) -> Step | None:
+    """By the power of the first GPU of a node with fresh readings; None where nothing repeats."""
+    for name, share in members.items():
+        if share.devices and is_fresh(fleet, name, now):
+            device = share.devices[0]
+            readings = fleet.history(name, device, "power_w")
+            rates = fleet.nodes[name].rates.get(("gpu", device))
+            found = step_estimate(readings, rates.elapsed_s) if rates is not None else None
+            return Step(found.period_s, fleet.seen[name], found.strength) if found else None
+    return None
+
+
+def bars_of(values: Sequence[float]) -> str:
+    """GPUs' utilisation as numbers, in their order: "97 98 12 %"."""
+    return " ".join(f"{value:.0f}" for value in values) + " %" if values else ""
