@@ -38,6 +38,15 @@ MESSAGE_CHARS = 2000
 )
 @click.option("--dry-run", is_flag=True, help="With --drain-on: only say what would be drained.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@click.option(
+    "--record",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Also write a recording for `replay`: a new file, packed if it ends in .gz.",
+)
+@click.option(
+    "--record-max", type=Number(1, 1_000_000), metavar="MIB", help="Where it stops [1024]."
+)
 @click.option("--tour", is_flag=True, help="With --demo: a guided tour of two minutes.")
 @click.version_option(package_name="gpuconsole")
 @click.pass_context
@@ -60,6 +69,8 @@ def cli(
     context.obj = request
     if dry_run and not drain_on:
         raise UsageError("is for --drain-on", where="--dry-run")
+    if request.get("record") and context.invoked_subcommand not in (None, "watch"):
+        raise UsageError("is for the console, --json and watch", where="--record")
     if tour and not request.get("demo"):
         raise UsageError(
             "drains a node, so it is for the demo", where="--tour", instead="add --demo"
@@ -78,7 +89,7 @@ def cli(
     request, tour = firstrun.chosen(request, tour=tour)
     from console.screen import run_screen
 
-    sys.exit(run_screen(request, mouse=not no_mouse))
+    sys.exit(run_screen(request, mouse=not no_mouse, tour=tour))
 
 
 def _need_terminal() -> None:
@@ -104,16 +115,26 @@ def watch(request: Request, /, as_json: bool) -> None:
 @with_request
 @JSON
 @click.option("--speed", type=Number(0.01, 10_000), default=1.0, help="1 is as recorded.")
-def replay(request: Request, /, file: Path, as_json: bool, speed: float) -> None:
-    """Judge a recording again: the console, or with --json its final document."""
-    from console import recording
+@click.option(
+    "--at", metavar="TIME", help="Begin there, e.g. 03:12 from the start, @14:03, 50%, end."
+)
+@click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+def replay(
+    request: Request, /, file: Path, as_json: bool, speed: float, at: str | None, no_mouse: bool
+) -> None:
+    """Judge a recording again: the console, or with --json the document of its end or --at.
 
+    In the console: . and , one second on and back, > and < 10 seconds, + and - the speed, p pause,
+    :seek TIME.
+    """
     if as_json:
-        sys.exit(recording.judge_file(request, file))
+        from console.recording.judge import judge_file
+
+        sys.exit(judge_file(request, file, at))
     _need_terminal()
     from console.screen import replay_screen
 
-    sys.exit(replay_screen(request, file, speed))
+    sys.exit(replay_screen(request, file, speed, at, mouse=not no_mouse))
 
 
 @cli.command()

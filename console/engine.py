@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from console.evidence import Kept
+    from console.recording.recorder import Recorder
     from inventory.kube_evict import Eviction
     from probes.session import Session
     from probes.transport import Transport
@@ -74,6 +75,7 @@ class Engine:
         """Records only while `remembering`."""
         self.taps: list[Sink] = []
         """Called with every Event after the Fleet took it in."""
+        self.recorder: Recorder | None = None
         self.sessions: dict[str, Session] = {}
         self._open = transport or self._default_transport
         self._transport: Transport | None = None
@@ -104,6 +106,31 @@ class Engine:
         for tap in self.taps:
             tap(event)
 
+    def record(self, path: Path, most_bytes: int | None = None) -> None:
+        """Write every Event to a new file from now on, after what is known already.
+
+        Raises UsageError when it cannot be made, or another one is being written.
+        """
+        from console.recording.recorder import MOST_BYTES, Recorder
+
+        if self.recorder is not None and not self.recorder.ended:
+            raise UsageError(f"{self.recorder.path} is being recorded", instead=":record stop")
+        answered = [f for f in self.fleet.nodes.values() if f.status is not None]
+        recorder = Recorder(path, most_bytes=most_bytes or MOST_BYTES, known=answered)
+        self.stop_recording()
+        self.recorder = recorder
+        self.taps.append(recorder.tap)
+        self.fleet.taps.append(recorder.tap)
+
+    def stop_recording(self) -> Recorder | None:
+        """End the file that is being written; it, or None when none was."""
+        recorder, self.recorder = self.recorder, None
+        if recorder is not None:
+            self.taps.remove(recorder.tap)
+            self.fleet.taps.remove(recorder.tap)
+            recorder.close()
+        return recorder
+
     @contextlib.asynccontextmanager
     async def remembering(self, *, settled: bool) -> AsyncIterator[Engine]:
         """Record what is seen in the memory while the block lasts; nothing is done to the cluster.
@@ -116,6 +143,7 @@ class Engine:
         try:
             yield self
         finally:
+            await asyncio.to_thread(self.stop_recording)
             if settled:
                 self.memory.look(self.fleet)
             await asyncio.to_thread(self.memory.close)

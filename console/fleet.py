@@ -10,9 +10,10 @@ import logging
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from typing import NamedTuple
 
 import msgspec
 
@@ -27,6 +28,7 @@ from probes.jobs_seen import Jobs
 from probes.ledger import Ledger
 from probes.own import NONE, Own
 from probes.rules import Rules, load_rules
+from probes.slow_time import Key as SlowKey
 from probes.slow_time import Slow, Streaks
 from probes.straggler import Comparison
 
@@ -35,8 +37,15 @@ log = logging.getLogger(__name__)
 HISTORY = 60
 """Readings kept per GPU and plotted metric; 4 B each."""
 PLOTTED = ("temp_c", "util_percent", "power_w", "sm_clock_mhz")
+WHEN = "at"
+"""Beside the metrics: seconds since the first reading of all. 4 B are exact to 0.01 s for a day,
+to 0.3 s for a month."""
 _NUMBERS = (int, float)
 STREAM = 500
+LOGGED = 10_000
+"""Happenings kept: what one night of a bad fabric brings, at some 0.6 kB each."""
+WORKING = frozenset({"idle", "allocated", "mixed"})
+"""States between which a node goes all day: their change is no happening."""
 PEERS_EVERY_S = 10.0
 STRAGGLERS_EVERY_S = 5.0
 PEERS = "peer comparison"
@@ -47,6 +56,16 @@ URGENT_PROBES = frozenset(
 
 StreamEntry = tuple[int, float, Finding | Step]
 """Sequence number, epoch seconds, what happened. A finding of severity ok says that one is over."""
+LogEntry = tuple[int, float, Finding | Step | Allocation]
+"""The same, with what the scheduler says where it took a node out of work or back."""
+
+
+class Compared(NamedTuple):
+    """A completed comparison of peers. Its groups stay as they are while the Fleet goes on."""
+
+    comparison: Comparison
+    slow: dict[SlowKey, Slow]
+    """Node, device and rule -> the votes behind what stands."""
 
 
 class Fleet:
@@ -67,6 +86,10 @@ class Fleet:
         self.nodes = {node.name: NodeFacts(node) for node in inventory.nodes}
         self.findings: dict[str, list[Finding]] = {name: [] for name in self.nodes}
         self.stream: deque[StreamEntry] = deque(maxlen=STREAM)
+        self.log: deque[LogEntry] = deque(maxlen=LOGGED)
+        """Sequence numbers rise; times need not, as the scheduler tells of earlier ones."""
+        self.began = clock()
+        """Epoch seconds; what happened before is known from others only."""
         self.errors: dict[str, str] = {}
         """Source of trouble -> one sentence, for what is nobody's node (scheduler down)."""
         self.version = 0
@@ -82,6 +105,7 @@ class Fleet:
         self._streaks = Streaks(self.rules, one_pass=one_pass)
         self._verdicts: dict[str, Severity] = {}
         self._history: dict[tuple[str, str, str], array[float]] = {}
+        self._first_at: float | None = None
         self._urgent: dict[str, None] = dict.fromkeys(self.nodes)
         self._waiting: dict[str, None] = {}
         self._dirty: set[str] = set(self.nodes)
@@ -92,6 +116,8 @@ class Fleet:
         self._slow: dict[str, list[Finding]] = {}
         self._slow_at = float("-inf")
         self._comparison: Comparison | None = None
+        self.compared: Compared | None = None
+        """The latest comparison of peers that was completed."""
         self._steps: Iterator[Slow | Finding | None] = iter(())
         self._found: list[Slow] = []
         self._of_jobs: list[Finding] = []
@@ -110,11 +136,19 @@ class Fleet:
             case Step():
                 self._note(event.at, event)
             case Allocation():
-                facts.apply(event)
+                self._allocated(facts, event)
             case Finding():
                 return
         self._dirty.add(event.node)
         self.version += 1
+
+    def _allocated(self, facts: NodeFacts, now: Allocation) -> None:
+        before = facts.allocation
+        facts.apply(now)
+        if _out(now) != (_out(before) if before is not None else ("", "", "")):
+            # Of a node that was out before we looked, the scheduler may know since when.
+            at = now.reason_at if before is None and now.reason_at else now.at
+            self._write(at, now)
 
     def _sample(self, facts: NodeFacts, sample: Sample) -> None:
         facts.apply(sample)
@@ -124,10 +158,15 @@ class Fleet:
         if sample.probe in JOB_PROBES:
             self.jobs.add(sample)
         elif sample.probe == "gpu":
+            read = False
             for metric in PLOTTED:
                 value = sample.values.get(metric)
                 if isinstance(value, _NUMBERS):
                     self._remember((sample.node, sample.device, metric), value)
+                    read = True
+            if read:
+                first = self._first_at = sample.at if self._first_at is None else self._first_at
+                self._remember((sample.node, sample.device, WHEN), sample.at - first)
 
     def _remember(self, key: tuple[str, str, str], value: float) -> None:
         ring = self._history.get(key)
@@ -137,8 +176,12 @@ class Fleet:
         if len(ring) > HISTORY:
             del ring[0]
 
-    def _note(self, at: float, what: Finding | Step) -> None:
+    def _write(self, at: float, what: Finding | Step | Allocation) -> None:
         self._sequence += 1
+        self.log.append((self._sequence, at, what))
+
+    def _note(self, at: float, what: Finding | Step) -> None:
+        self._write(at, what)
         self.stream.append((self._sequence, at, what))
         if isinstance(what, Finding):
             self._tell(what)
@@ -159,12 +202,35 @@ class Fleet:
         self._compare(now, until)
         self._drain(self._waiting, now, until)
 
+    def thorough(self, now: float) -> Iterator[None]:
+        """Judge all that changed, in pieces of about one node; the same whatever the machine."""
+        self._expect(now)
+        while self._urgent:
+            self._first(self._urgent, now)
+            yield
+        self._compare(now, 0.0)
+        while self._comparison is not None:
+            yield
+            self._compare(now, 0.0)
+        while self._waiting:
+            self._first(self._waiting, now)
+            yield
+
+    def become(self, other: Fleet) -> None:
+        """Hold what another of the same inventory holds, which must not be used any more."""
+        vars(self).update((k, v) for k, v in vars(other).items() if k not in ("clock", "taps"))
+        self.jobs.history = self.history
+        self._dirty = set(self.nodes)
+
     def _drain(self, queue: dict[str, None], now: float, until: float) -> None:
         while queue and time.perf_counter() < until:
-            name = next(iter(queue))
-            del queue[name]
-            self._waiting.pop(name, None)
-            self._judge(name, now)
+            self._first(queue, now)
+
+    def _first(self, queue: dict[str, None], now: float) -> None:
+        name = next(iter(queue))
+        del queue[name]
+        self._waiting.pop(name, None)
+        self._judge(name, now)
 
     def _expect(self, now: float) -> None:
         if now - self._peers_at >= PEERS_EVERY_S or not self._peers:
@@ -209,6 +275,8 @@ class Fleet:
             found.setdefault(finding.node, []).append(finding)
         self._waiting.update(dict.fromkeys(found.keys() | self._slow.keys()))
         self._slow = found
+        of_this_pass = {(*one.key, one.finding.rule): one for one in self._found}
+        self.compared = Compared(comparison, of_this_pass | self._streaks.standing)
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]
@@ -247,6 +315,11 @@ class Fleet:
         """The node's verdict; unknown until it was judged."""
         return self._verdicts.get(name, Severity.UNKNOWN)
 
+    @property
+    def roles(self) -> Mapping[str, Peers]:
+        """Role -> its majorities, as last counted; the same objects as long as nothing changed."""
+        return self._peers
+
     def counts(self) -> dict[Severity, int]:
         """Nodes per verdict; every severity has a key."""
         counts = dict.fromkeys(Severity, 0)
@@ -262,6 +335,11 @@ class Fleet:
     def history(self, node: str, device: str, metric: str) -> Sequence[float]:
         """The last readings of a plotted metric, oldest first; empty when there is none."""
         return self._history.get((node, device, metric), ())
+
+    def history_times(self, node: str, device: str) -> Sequence[float]:
+        """When the last readings of this GPU came, epoch seconds, oldest first."""
+        first = self._first_at or 0.0
+        return [first + offset for offset in self._history.get((node, device, WHEN), ())]
 
     def age(self, name: str, now: float | None = None) -> float | None:
         """Seconds since the node's last sample; None when there never was one."""
@@ -279,11 +357,18 @@ class Fleet:
         self._urgent[node] = None
         for finding in self.findings[node]:
             if (finding.rule, finding.device) == (rule, device):
-                self._tell(msgspec.structs.replace(finding, acknowledged=True))
+                seen = msgspec.structs.replace(finding, acknowledged=True)
+                self._write(self.clock(), seen)
+                self._tell(seen)
 
     def allocations(self, names: Iterable[str]) -> dict[str, Allocation]:
         """What the scheduler last said about these nodes; nodes it never mentioned are missing."""
         return {n: a for n in names if (a := self.nodes[n].allocation) is not None}
+
+
+def _out(now: Allocation) -> tuple[str, str, str]:
+    """How a node is out of work: state, reason, by whom; empty while it works."""
+    return ("", "", "") if now.state in WORKING else (now.state, now.reason, now.reason_by)
 
 
 def _order(finding: Finding) -> tuple[int, int, str, str]:

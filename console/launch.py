@@ -43,7 +43,7 @@ async def engine_for(
                 inventory, settings, fleet=fleet, schedulers=schedulers, state=demo_dir()
             )
             async with engine.remembering(settled=one_pass):
-                yield engine
+                yield _recording(engine, request)
         return
     for name in ("scenario", "nodes"):
         if request.get(name):
@@ -51,7 +51,17 @@ async def engine_for(
     inventory = _narrowed(await inventory_for(request), None, only)
     engine = Engine(inventory, settings, fleet=Fleet(inventory, rules, one_pass=one_pass))
     async with engine.remembering(settled=one_pass):
-        yield engine
+        yield _recording(engine, request)
+
+
+def _recording(engine: Engine, request: Request) -> Engine:
+    """The engine, writing the file of --record if there is one."""
+    if path := request.get("record"):
+        most_mib = request.get("record_max")
+        engine.record(path, int(most_mib * (1 << 20)) if most_mib else None)
+    elif request.get("record_max"):
+        raise UsageError("is for --record FILE", where="--record-max")
+    return engine
 
 
 async def inventory_for(request: Request) -> Inventory:

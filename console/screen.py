@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.launch import engine_for, run_async
-from console.recording import ReplayEngine
+from console.recording.player import ReplayEngine
 
 if TYPE_CHECKING:
     from console.engine import Engine
@@ -21,26 +22,29 @@ Measured with 1,000 reconnects: 32 at a time hold the loop for 52 to 82 ms at wo
 """
 
 
-def run_screen(request: Request, *, mouse: bool) -> int:
+def run_screen(request: Request, *, mouse: bool, tour: bool = False) -> int:
     """The live console; returns when the operator quits or the terminal goes away."""
-    return run_async(_run_screen(request, mouse))
+    return run_async(_run_screen(request, mouse, tour))
 
 
-async def _run_screen(request: Request, mouse: bool) -> int:
+async def _run_screen(request: Request, mouse: bool, tour: bool) -> int:
     wide = request if request.get("fanout") else request.over({"fanout": SCREEN_FANOUT})
     async with engine_for(wide) as engine:
-        return await _show(engine, mouse)
+        return await _show(engine, mouse, demo=bool(request.get("demo")), tour=tour)
 
 
-def replay_screen(request: Request, path: Path, speed: float) -> int:
+def replay_screen(
+    request: Request, path: Path, speed: float, at: str | None, *, mouse: bool
+) -> int:
     """The console on a recording."""
-    return run_async(_show(ReplayEngine(request, path, speed), True))
+    return run_async(_show(ReplayEngine(request, path, speed, at), mouse))
 
 
-async def _show(engine: Engine, mouse: bool) -> int:
+async def _show(engine: Engine, mouse: bool, *, demo: bool = False, tour: bool = False) -> int:
     from console.tui.app import ConsoleApp
 
-    app = ConsoleApp(engine)
+    clock = engine.clock if isinstance(engine, ReplayEngine) else time.time
+    app = ConsoleApp(engine, clock=clock, demo=demo, tour=tour)
     try:
         await app.run_async(mouse=mouse)
     except asyncio.CancelledError:

@@ -21,7 +21,7 @@ class Jobs:
 
     def __init__(self, history: ranks_scene.History = ranks_scene.no_history) -> None:
         """Nothing told; `history` gives the last readings of a GPU, for the step's length."""
-        self._history = history
+        self.history = history
         self.polls = ranks.Polls()
         self.told = steps_told.Told()
         self._forgot = 0.0
@@ -39,5 +39,5 @@ class Jobs:
             self._forgot = now
             self.polls.forget(now)
             self.told.forget(now)
-        yield from ranks_find.in_steps(all_facts, rules, now, self.polls, self._history)
+        yield from ranks_find.in_steps(all_facts, rules, now, self.polls, self.history)
         yield from steps_told.in_steps(all_facts, rules, now, self.told)

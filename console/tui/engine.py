@@ -9,13 +9,25 @@ from console.fleet import Fleet
 from inventory.scheduler import Plan, Step
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from console.evidence import Kept
+    from console.recording.recorder import Recorder
 
 
 class Engine(Protocol):
     """What the screen needs of console.engine.Engine; a replay has the same."""
 
     fleet: Fleet
+    recorder: Recorder | None
+
+    def record(self, path: Path, most_bytes: int | None = None) -> None:
+        """Begin to write a recording."""
+        ...
+
+    def stop_recording(self) -> Recorder | None:
+        """End it."""
+        ...
 
     @property
     def read_only(self) -> bool:

@@ -16,13 +16,13 @@ from console.fleet import Fleet
 from console.tui.budget import OutOfTime, within
 from console.tui.filter import Filter, FilterError
 from console.tui.summary import Summary, summarise
+from console.tui.words import N_, t
 from inventory.errors import UsageError
 from probes.event import Severity
 
 Key = Callable[[Summary, int], Any]
 
 _LAST = float("-inf")
-TOO_LONG = ("looking for this takes too long", 1, "make the expression simpler")
 SEARCH_S = 0.1
 """Processor time for a regular expression on all nodes: 4,000 take 2 to 25 ms."""
 
@@ -36,18 +36,22 @@ def _lowest(value: float | None) -> float:
 
 
 SORTS: dict[str, tuple[str, Key]] = {
-    "verdict": ("worst first", lambda s, i: (-s.severity.rank, i)),
-    "node": ("by name", lambda _s, i: i),
-    "temp": ("hottest GPU first", lambda s, i: (_highest(s.gpus.temp_c), i)),
-    "util": ("busiest first", lambda s, i: (_highest(s.gpus.util_percent), i)),
-    "power": ("most power first", lambda s, i: (_highest(s.gpus.power_w), i)),
-    "clock": ("slowest clock first", lambda s, i: (_lowest(s.gpus.clock_mhz), i)),
-    "mem": ("fullest memory first", lambda s, i: (_highest(s.gpus.mem_percent), i)),
-    "sched": ("by scheduler state", lambda s, i: (s.sched or "~", i)),
-    "job": ("by job", lambda s, i: (s.jobs or ("~",), i)),
-    "age": ("oldest data first", lambda s, i: (_lowest(s.latest) if s.latest else 0.0, i)),
+    "verdict": (N_("worst first"), lambda s, i: (-s.severity.rank, i)),
+    "node": (N_("by name"), lambda _s, i: i),
+    "temp": (N_("hottest GPU first"), lambda s, i: (_highest(s.gpus.temp_c), i)),
+    "util": (N_("busiest first"), lambda s, i: (_highest(s.gpus.util_percent), i)),
+    "power": (N_("most power first"), lambda s, i: (_highest(s.gpus.power_w), i)),
+    "clock": (N_("slowest clock first"), lambda s, i: (_lowest(s.gpus.clock_mhz), i)),
+    "mem": (N_("fullest memory first"), lambda s, i: (_highest(s.gpus.mem_percent), i)),
+    "sched": (N_("by scheduler state"), lambda s, i: (s.sched or "~", i)),
+    "job": (N_("by job"), lambda s, i: (s.jobs or ("~",), i)),
+    "age": (N_("oldest data first"), lambda s, i: (_lowest(s.latest) if s.latest else 0.0, i)),
 }
 """Name -> what it means and its key; unknown readings come last. `i` is the natural order."""
+
+
+def _too_long() -> FilterError:
+    return FilterError(t("looking for this takes too long"), 1, t("make the expression simpler"))
 
 
 class Roster:
@@ -127,7 +131,7 @@ class Roster:
         self.filter = Filter(text)
         if self.filter.searches and not self._decide(now):
             self.filter, self._decided = before, decided
-            raise FilterError(*TOO_LONG)
+            raise _too_long()
 
     def shown(self, now: float) -> list[str]:
         """Names that the filter lets through, in natural order.
@@ -187,7 +191,10 @@ class Roster:
     def sort_by(self, name: str) -> None:
         """Choose an order; the same one again reverses it. Raises UsageError for an unknown one."""
         if name not in SORTS:
-            raise UsageError(f"there is no order {name!r}", instead="one of " + " ".join(SORTS))
+            raise UsageError(
+                t("there is no order {name}", name=repr(name)),
+                instead=t("one of {names}", names=" ".join(SORTS)),
+            )
         self.reverse = name == self.sort and not self.reverse
         self.sort = name
 
@@ -197,13 +204,22 @@ class Roster:
             (self.marked.add if on else self.marked.discard)(name)
             self._summaries[name] = msgspec.structs.replace(self.summary(name), marked=on)
 
+    def labels(self) -> list[str]:
+        """Names of the inventory's labels, as filters write them."""
+        nodes = self.fleet.nodes.values()
+        return sorted({name.lower() for facts in nodes for name in facts.node.labels})
+
+    def values(self, field: str) -> set[str]:
+        """What a word field says now, on all nodes that were looked at."""
+        return {word for summary in self._summaries.values() for word in summary.words(field)}
+
     def matching(self, text: str, now: float) -> list[str]:
         """Names that a filter expression matches, shown or not. Raises FilterError."""
         wanted, subjects = Filter(text), [self._subject(name, now) for name in self.index]
         try:
             found = within(SEARCH_S, lambda: [s.name for s in subjects if wanted(s)])
         except OutOfTime:
-            raise FilterError(*TOO_LONG) from None
+            raise _too_long() from None
         return found
 
     def chosen(self, cursor: str | None) -> list[str]:
