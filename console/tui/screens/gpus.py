@@ -90,7 +90,8 @@ class GpusScreen(MarkingScreen):
     def node_block(self, name: str, layout: Layout) -> Block:
         """See Source."""
         app, marked = self.console_app, name in self.roster.marked
-        return self.heat.block(name, layout.name, app.look.glyphs, app.now(), marked=marked)
+        glyphs = app.look.glyphs
+        return self.heat.block(name, layout.name, layout.cell, glyphs, app.now(), marked=marked)
 
     def minimap(self, layout: Layout, height: int, top: int) -> Sequence[Line]:
         """See Source."""
@@ -134,7 +135,8 @@ class GpusScreen(MarkingScreen):
         line, self._ends_of_metrics = gpu_words.metrics(self.heat.metric, lines.size.width)
         lines.show([line])
         glyphs = self.console_app.look.glyphs
-        legend.show([gpu_words.legend(self.heat, glyphs, legend.size.width)])
+        numbers = self.canvas.laid.cell > 1
+        legend.show([gpu_words.legend(self.heat, glyphs, legend.size.width, numbers=numbers)])
 
     @on(HeatCanvas.Moved)
     def draw_detail(self) -> None:

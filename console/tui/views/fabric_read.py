@@ -168,7 +168,7 @@ class Sums(Struct, frozen=True, kw_only=True, gc=False):
     """What a node adds up to; None is not known."""
 
     links: tuple[int, int] | None = None
-    """NVLinks up and read."""
+    """NVLinks known to be up, and all."""
     link_errors: float | None = None
     """Per second."""
     ports: tuple[int, int] | None = None
@@ -189,8 +189,9 @@ class Sums(Struct, frozen=True, kw_only=True, gc=False):
 
 def sums(node: Links) -> Sums:
     """Add up a node."""
-    states = [link_states(gpu.links.values) for gpu in node.gpus if gpu.links is not None]
-    total = sum(map(len, states))
+    states = [link_states(gpu.links.values) if gpu.links else {} for gpu in node.gpus]
+    # A GPU that tells of none counts with its siblings' number: not known to be up.
+    total = max(map(len, states), default=0) * len(states)
     own = [port for port in node.ports if port_role(port.sample.values) in PHYSICAL]
     compute = [p for p in own if p.active and port_role(p.sample.values) == COMPUTE]
     near = [gpu.near.values.get("nic_distance") for gpu in node.gpus if gpu.near is not None]

@@ -11,7 +11,9 @@ GAP = 2
 NAME_MOST = 24
 SIGN = 1
 MAP_MOST = 8
-"""Columns of the minimap; it takes an eighth of the width at most."""
+"""Columns of the minimap; it takes a sixteenth of the width at most."""
+NUMBER = 5
+"""Cells of a GPU where all of them fit as numbers: a sign and four digits."""
 
 
 class Layout(NamedTuple):
@@ -27,6 +29,8 @@ class Layout(NamedTuple):
     """Blocks side by side."""
     map_width: int = 0
     """Cells of the minimap at the right, its bar included; 0 where all nodes are in sight."""
+    cell: int = 1
+    """Cells of a GPU: 1 for a level, NUMBER for a number."""
 
     @property
     def head(self) -> int:
@@ -36,7 +40,7 @@ class Layout(NamedTuple):
     @property
     def block(self) -> int:
         """Cells of a block."""
-        return self.head + self.across
+        return self.head + self.across * self.cell
 
     def rows(self, nodes: int) -> int:
         """Rows of blocks."""
@@ -52,7 +56,7 @@ class Layout(NamedTuple):
 
     def gpu(self, gpu: int) -> tuple[int, int]:
         """(line in the block, cell in the block) of a GPU."""
-        return gpu // self.across, self.head + gpu % self.across
+        return gpu // self.across, self.head + gpu % self.across * self.cell
 
     def hit(self, x: int, y: int) -> tuple[int, int | None] | None:
         """(node, GPU) at a cell, lines counted from the first node; GPU None on the name."""
@@ -62,30 +66,40 @@ class Layout(NamedTuple):
         node = y // self.height * self.columns + column
         if inside < self.head:
             return node, None
-        return node, y % self.height * self.across + inside - self.head
+        return node, y % self.height * self.across + (inside - self.head) // self.cell
 
 
 def arrange(width: int, height: int, nodes: int, most: int, longest: int) -> Layout:
-    """The layout that needs the fewest lines; `most` GPUs a node, names of `longest` cells."""
-    whole = _arranged(width, nodes, most, longest)
+    """The layout that needs the fewest lines; `most` GPUs a node, names of `longest` cells.
+
+    Numbers where everything is in sight with them, else levels.
+    """
+    numbers = _arranged(width, nodes, most, longest, NUMBER)
+    if numbers is not None and numbers.rows(nodes) * numbers.height <= height:
+        return numbers
+    whole = _arranged(width, nodes, most, longest) or Layout(0, 1, max(1, most), 1)
     if whole.rows(nodes) <= whole.visible(height) or width < 24:
         return whole
     map_width = min(MAP_MOST, max(2, width // 16)) + 1
-    return _arranged(width - map_width - 1, nodes, most, longest)._replace(map_width=map_width)
+    beside = _arranged(width - map_width - 1, nodes, most, longest) or whole
+    return beside._replace(map_width=map_width)
 
 
-def _arranged(width: int, nodes: int, most: int, longest: int) -> Layout:
+def _arranged(width: int, nodes: int, most: int, longest: int, cell: int = 1) -> Layout | None:
+    """None where not one GPU fits."""
     width, most = max(1, width), max(1, most)
     name = min(longest, NAME_MOST, max(6, width // 3))
-    if SIGN + name + 1 + 1 > width:
-        name = max(0, width - SIGN - 2)
-    head = SIGN + name + 1 if name else 0
-    found = [_columns(width, name, across) for across in {most, 8, 4, width - head}
-             if 0 < across <= min(most, width - head)]  # fmt: skip
-    fitted = [layout._replace(height=-(-most // layout.across)) for layout in found]
-    return min(fitted, key=lambda one: (one.rows(nodes) * one.height, one.height))
+    if SIGN + name + 1 + cell > width:
+        name = max(0, width - SIGN - 1 - cell)
+    room = (width - (SIGN + name + 1 if name else 0)) // cell
+    found = [
+        _columns(width, Layout(name, across, -(-most // across), 1, 0, cell))
+        for across in {most, 8, 4, room}
+        if 0 < across <= min(most, room)
+    ]
+    return min(found, key=lambda one: (one.rows(nodes) * one.height, one.height), default=None)
 
 
-def _columns(width: int, name: int, across: int) -> Layout:
-    block = (SIGN + name + 1 if name else 0) + across
-    return Layout(name, across, 1, max(1, (width + GAP) // (block + GAP)))
+def _columns(width: int, one: Layout) -> Layout:
+    """As many blocks side by side as fit."""
+    return one._replace(columns=max(1, (width + GAP) // (one.block + GAP)))

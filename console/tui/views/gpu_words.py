@@ -51,11 +51,14 @@ def metrics(chosen: Metric, width: int) -> tuple[Line, list[tuple[int, str]]]:
     return tuple(line), ends
 
 
-def legend(heat: HeatMap, glyphs: Glyphs, width: int) -> Line:
-    """What the signs of the metric mean, with the ends of the scale; parts that do not fit go."""
+def legend(heat: HeatMap, glyphs: Glyphs, width: int, *, numbers: bool = False) -> Line:
+    """What the signs of the metric mean, with the ends of the scale; parts that do not fit go.
+
+    `numbers`: readings are drawn instead of levels.
+    """
     parts = [
         (Cell(words(heat.metric), "title"),),
-        *_scale(heat, glyphs),
+        *(_numbers(heat, glyphs) if numbers else _scale(heat, glyphs)),
         (Cell(glyphs.critical, "critical"), Cell(glyphs.warn, "warn"), Cell(t(" finding"))),
         (Cell(glyphs.missing, "dim"), Cell(t(" unknown"))),
         (Cell(t("grey: old"), "stale"),),
@@ -68,6 +71,14 @@ def legend(heat: HeatMap, glyphs: Glyphs, width: int) -> Line:
         line += [Cell("   "), *part] if line else part
         width -= need
     return tuple(line)
+
+
+def _numbers(heat: HeatMap, glyphs: Glyphs) -> list[Line]:
+    unit = [(Cell(t("in {unit}", unit=heat.metric.unit)),)] if heat.metric.unit else []
+    if heat.metric.kind is not Kind.LEVEL:
+        return [*unit, *([_scale(heat, glyphs)[0]] if heat.metric.kind is Kind.VERDICT else [])]
+    below = Cell(f"{glyphs.down}1", SIDES[-2]), Cell(t(" below peers "))
+    return [*unit, (*below, Cell(f"{glyphs.up}2", SIDES[2]), Cell(t(" above")))]
 
 
 def _scale(heat: HeatMap, glyphs: Glyphs) -> list[Line]:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from rich.cells import cell_len
 
+from console import units
 from console.fleet import Fleet
 from console.tui.text import LEVELS, Cell, fit
 from console.tui.theme import ASCII, Glyphs
@@ -71,7 +72,7 @@ class HeatMap:
         self._unread: dict[str, None] = {}
         self._unweighed: dict[str, None] = {}
         self._measured_at: float | None = None
-        self._blocks: dict[str, tuple[tuple[bool, bool, int, bool], Block]] = {}
+        self._blocks: dict[str, tuple[tuple[bool, bool, int, int, bool], Block]] = {}
 
     def update(self, names: Collection[str]) -> None:
         """These nodes have news; they are read when `build` comes to them."""
@@ -190,24 +191,42 @@ class HeatMap:
         self.node(name)
         return [i for i, weight in enumerate(self._weights(name)) if weight >= Weight.ODD]
 
-    def block(self, name: str, width: int, glyphs: Glyphs, now: float, *, marked: bool) -> Block:
-        """A node as drawn, its name in `width` cells."""
+    def block(
+        self, name: str, width: int, cell: int, glyphs: Glyphs, now: float, *, marked: bool
+    ) -> Block:
+        """A node as drawn, its name in `width` cells, each GPU in `cell` (see Layout)."""
         node = self.node(name)
         stale = node.stale(now)
-        key = stale, marked, width, glyphs is ASCII
+        key = stale, marked, width, cell, glyphs is ASCII
         kept = self._blocks.get(name)
         if kept is None or kept[0] != key:
             head = _head(name, node, width, glyphs, stale=stale, marked=marked)
-            kept = self._blocks[name] = key, Block(head, self._cells(name, node, glyphs, stale))
+            gpus = self._cells(name, node, glyphs) or (Cell(glyphs.missing, "dim"),)
+            if cell > 1:
+                gpus = self._numbers(name, gpus, cell, glyphs)
+            if stale:
+                gpus = tuple(Cell(one.text, "stale") for one in gpus)
+            kept = self._blocks[name] = key, Block(head, gpus)
         return kept[1]
 
-    def _cells(self, name: str, node: NodeGpus, glyphs: Glyphs, stale: bool) -> tuple[Cell, ...]:
+    def _cells(self, name: str, node: NodeGpus, glyphs: Glyphs) -> tuple[Cell, ...]:
         peers, _ = self.usual.peers(node.role, node.job)
         pairs = zip(node.gpus, self._value(name), strict=True)
-        cells = [self.cell(gpu, value, peers, glyphs) for gpu, value in pairs]
-        if stale:
-            return tuple(Cell(cell.text, "stale") for cell in cells)
-        return tuple(cells) or (Cell(glyphs.missing, "dim"),)
+        return tuple([self.cell(gpu, value, peers, glyphs) for gpu, value in pairs])
+
+    def _numbers(
+        self, name: str, cells: tuple[Cell, ...], width: int, glyphs: Glyphs
+    ) -> tuple[Cell, ...]:
+        """Signs stay, readings take the place of levels."""
+        if self.metric.kind is Kind.VERDICT:
+            return tuple(Cell(cell.text.rjust(width), cell.style) for cell in cells)
+        found = []
+        quiet = (*levels(glyphs), NOTHING, glyphs.missing)
+        for cell, value in zip(cells, self._value(name) or (None,), strict=True):
+            sign = "" if cell.text in quiet else cell.text
+            number = figure(value, glyphs.missing)
+            found.append(Cell((sign + number).rjust(width), cell.style))
+        return tuple(found)
 
     def cell(self, gpu: Gpu, value: float | None, peers: Peers | None, glyphs: Glyphs) -> Cell:
         """The cell of one GPU."""
@@ -235,6 +254,13 @@ class HeatMap:
         if abs(side) > 1:
             return Cell(glyphs.up if side > 0 else glyphs.down, SIDES[side])
         return Cell(marks[self.usual.scale.level(value, len(marks) - 1)], SIDES[side])
+
+
+def figure(value: float | None, absent: str) -> str:
+    """A reading without its unit, in at most four cells."""
+    if value is None:
+        return absent
+    return f"{value:.0f}" if abs(value) < 9999.5 else units.count(value)[:4]
 
 
 def levels(glyphs: Glyphs) -> str:

@@ -258,7 +258,7 @@ class HeatCanvas(Widget, can_focus=True):
         gpus = block.gpus[first : first + layout.across]
         cells = head if not line else [blank] if layout.head else []
         cells += [(cell, here and first + i == self.gpu) for i, cell in enumerate(gpus)]
-        cells += [(Cell(" "), False)] * (layout.across - len(gpus))
+        cells += [(Cell(" " * layout.cell), False)] * (layout.across - len(gpus))
         return tuple(cells)
 
     def render_line(self, y: int) -> Strip:
