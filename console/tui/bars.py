@@ -17,7 +17,8 @@ from console.plan_notes import timeless
 from console.tui.announce import News
 from console.tui.summary import brief
 from console.tui.text import Cell, Line, cut, fit, line_text, plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs, state_word, word
+from console.tui.words import t
 from inventory.scheduler import Step
 from probes.event import Finding, NodeStatus, Severity
 
@@ -64,24 +65,23 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
     if state.news is not None:
         yield Part(news_cells(state.news, max(24, width // 2)), 0)
     if state.paused_s is not None:
-        yield Part((Cell(f" PAUSED {units.age(state.paused_s)} ", "band"),), 0)
+        yield Part((Cell(t(" PAUSED {time} ", time=units.age(state.paused_s)), "band"),), 0)
     if state.read_only:
-        yield Part((Cell(" READ-ONLY ", "band"),), 2)
+        yield Part((Cell(t(" READ-ONLY "), "band"),), 2)
     if state.view:
         yield Part((Cell(plain(state.view), "title"),), 0)
     yield Part((Cell(cut(plain(state.cluster), 20), "dim" if state.view else "title"),), 7)
     yield from _counts(state, glyphs)
     yield Part((Cell(_answers(state), "text"),), 6)
     if state.marked:
-        hidden = f" ({state.hidden} hidden)" if state.hidden else ""
-        yield Part((Cell(f"{glyphs.mark} {state.marked} marked{hidden}", "mark"),), 1)
+        yield Part((Cell(_marks(state, glyphs), "mark"),), 1)
     if state.filter:
         shown = f"{state.shown}/{state.nodes}"
         yield Part((Cell(f"/{cut(plain(state.filter), 30)} {shown}", "key"),), 1)
     for error in state.errors:
         yield Part((Cell(f"! {cut(plain(error), 60)}", "warn"),), 4)
     if state.sort != "verdict":
-        yield Part((Cell(f"sort {state.sort}", "text"),), 8)
+        yield Part((Cell(t("sort {order}", order=state.sort), "text"),), 8)
 
 
 def news_cells(news: News, width: int) -> Line:
@@ -95,15 +95,20 @@ def _counts(state: State, glyphs: Glyphs) -> Iterable[Part]:
         number = state.counts.get(severity, 0)
         if number == 0 and severity is not Severity.OK:
             continue
-        text = f"{glyphs.severity(severity)} {number} {WORDS[severity]}"
+        text = f"{glyphs.severity(severity)} {number} {word(severity)}"
         style = severity.value
         yield Part((Cell(text, style),), 9 if severity is Severity.INFO else 3)
 
 
+def _marks(state: State, glyphs: Glyphs) -> str:
+    told = t("{sign} {n} marked", sign=glyphs.mark, n=state.marked)
+    return t("{marked} ({n} hidden)", marked=told, n=state.hidden) if state.hidden else told
+
+
 def _answers(state: State) -> str:
     if state.answered < state.nodes:
-        return f"{state.answered}/{state.nodes} answer"
-    return f"{state.nodes} nodes, data {units.age(state.oldest_s)}"
+        return t("{n}/{all} answer", n=state.answered, all=state.nodes)
+    return t("{n} nodes, data {age}", n=state.nodes, age=units.age(state.oldest_s))
 
 
 def _pack(parts: Iterable[Part], width: int, gap: str = "  ") -> Line:
@@ -136,7 +141,7 @@ def keys(
     ends: list[tuple[int, str]] = []
     used = 0
     for command, key, label in footer:
-        need = len(key) + 1 + len(label) + (2 if line else 0)
+        need = cell_len(key) + 1 + cell_len(label) + (2 if line else 0)
         if used + need > room:
             break
         if line:
@@ -157,14 +162,15 @@ def why(finding: Finding | None, fallback: str, glyphs: Glyphs, width: int) -> L
     step = plain(finding.next_step)
     if not step:
         return Cell(glyphs.pointer + " ", "key"), Cell(cut(cause, width - 2), "text")
-    room = width - 2 - len("  next: ")
-    half = max(room - len(step), room // 2)
+    following = t("  next: ")
+    room = width - 2 - cell_len(following)
+    half = max(room - cell_len(step), room // 2)
     cause = cut(cause, half)
     return (
         Cell(glyphs.pointer + " ", "key"),
         Cell(cause, "text"),
-        Cell("  next: ", "key"),
-        Cell(cut(step, room - len(cause)), "title"),
+        Cell(following, "key"),
+        Cell(cut(step, room - cell_len(cause)), "title"),
     )
 
 
@@ -215,12 +221,12 @@ def stream(
 
     `current` are the findings as they are now: what was said "1 s ago" grows older with them.
     """
-    title = " newest problems "
+    title = t(" newest problems ")
     lines: list[Line] = [
         (
             Cell(glyphs.rule * 2, "dim"),
             Cell(title, "dim"),
-            Cell(glyphs.rule * max(0, width - 2 - len(title)), "dim"),
+            Cell(glyphs.rule * max(0, width - 2 - cell_len(title)), "dim"),
         )
     ]
     newest = news(entries)[: max(0, height - 1)]
@@ -245,7 +251,7 @@ def _entry(at: float, what: Entry, glyphs: Glyphs, width: int) -> Line:
     mark = glyphs.severity(severity)
     node = cut(what.node, 20)
     head = f"{clock} "
-    rest = width - len(head) - 2 - len(node) - 1
+    rest = width - len(head) - 2 - cell_len(node) - 1
     if cell_len(text) > rest:
         text = brief(text)
     return (
@@ -259,10 +265,10 @@ def _entry(at: float, what: Entry, glyphs: Glyphs, width: int) -> Line:
 def _told(what: Entry) -> tuple[Severity, str]:
     match what:
         case Finding():
-            over = " (no longer seen)" if what.latched else ""
-            return what.severity, plain(what.say) + over
+            say = plain(what.say)
+            return what.severity, t("{say} (no longer seen)", say=say) if what.latched else say
         case NodeStatus():
-            words = what.state.value.replace("_", " ")
+            words = state_word(what.state)
             return Severity.UNKNOWN, plain(f"{words}: {what.text}" if what.text else words)
         case Step():
             command = " ".join(what.command)

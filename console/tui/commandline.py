@@ -7,6 +7,7 @@ import difflib
 from msgspec import Struct
 
 from console.tui.commands import BY_ID
+from console.tui.words import t
 from inventory.errors import UsageError
 
 ALIASES = {
@@ -16,8 +17,19 @@ ALIASES = {
     "ack": "acknowledge",
     "f": "filter",
 }
-WITH_TEXT = ("drain", "resume", "sort", "filter", "mark", "open", "ssh", "explain", "metric", "record",
-    "seek", "speed",
+WITH_TEXT = (
+    "drain",
+    "resume",
+    "sort",
+    "filter",
+    "mark",
+    "open",
+    "ssh",
+    "explain",
+    "metric",
+    "record",
+    "seek",
+    "speed",
 )
 """Commands that take words: a reason, an order, a filter expression, a node's name, a rule."""
 
@@ -36,11 +48,11 @@ def parse(line: str, *, read_only: bool) -> Request:
     known = [i for i, c in BY_ID.items() if not (read_only and c.acts)]
     if name not in known:
         if name in BY_ID:
-            raise UsageError(f":{word} is not available in read-only mode")
+            raise UsageError(t(":{word} is not available in read-only mode", word=word))
         close = difflib.get_close_matches(name, [*known, *ALIASES], 1, 0.5)
-        hint = f"did you mean :{close[0]}?" if close else "? lists all commands"
-        raise UsageError(f"there is no command :{word}", instead=hint)
+        hint = t("did you mean :{word}?", word=close[0]) if close else t("? lists all commands")
+        raise UsageError(t("there is no command :{word}", word=word), instead=hint)
     text = text.strip()
     if text and name not in WITH_TEXT:
-        raise UsageError(f":{word} takes nothing after it")
+        raise UsageError(t(":{word} takes nothing after it", word=word))
     return Request(name, text)

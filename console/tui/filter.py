@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from fnmatch import translate
 from typing import Protocol
 
+from console.tui.words import t
 from inventory.errors import UsageError
 
 NUMBERS = ("temp", "util", "power", "mem", "clock", "gpus", "age", "load", "findings")
@@ -77,7 +78,7 @@ class FilterError(UsageError):
 
     def __init__(self, what: str, at: int, instead: str = "") -> None:
         """One sentence with the position."""
-        super().__init__(f"{what} at column {at}", instead=instead)
+        super().__init__(t("{what} at column {n}", what=what, n=at), instead=instead)
         self.at = at
 
 
@@ -87,7 +88,9 @@ class Filter:
     def __init__(self, text: str = "") -> None:
         """Raises FilterError for what cannot be read."""
         if len(text) > MAX_CHARS:
-            raise FilterError(f"the filter is longer than {MAX_CHARS} characters", MAX_CHARS + 1)
+            raise FilterError(
+                t("the filter is longer than {n} characters", n=MAX_CHARS), MAX_CHARS + 1
+            )
         self.text = text.strip()
         self.searches = False
         """Whether a regular expression is in it: applying it may take any time."""
@@ -128,7 +131,7 @@ class Filter:
     def _term(self, match: re.Match[str]) -> Test:
         negated, body, at = match.group(1), match.group(2), match.start(2) + 1
         if body.count('"') % 2:
-            raise FilterError('the quote " is not closed', at + body.index('"'))
+            raise FilterError(t('the quote " is not closed'), at + body.index('"'))
         field = _FIELD.match(body)
         self.searches |= body.startswith("~") or bool(field and field.group(2) == "~")
         self.reads_age |= bool(field and field.group(1).lower() in ("age", "is"))
@@ -138,7 +141,7 @@ class Filter:
 
 def _filled(group: list[Test], at: int) -> list[Test]:
     if not group:
-        raise FilterError("nothing beside the |", at, "write it between two groups of terms")
+        raise FilterError(t("nothing beside the |"), at, t("write it between two groups of terms"))
     return group
 
 
@@ -158,13 +161,21 @@ def toggled(text: str, term: str) -> str:
     return " | ".join(" ".join(group) for group in changed)
 
 
+def without_field(text: str) -> str:
+    """`text` without a last word that may become the name of a field."""
+    before, _, last = text.rpartition(" ")
+    word = last.removeprefix("!").lower()
+    names = (*NUMBERS, *WORDS, "label.")
+    return before if word and any(name.startswith(word) for name in names) else text
+
+
 def _bare(body: str, at: int) -> Test:
     if body.startswith("~"):
         search = _regex(_unquoted(body[1:]), at + 1)
         return lambda subject: search(subject.text)
     word = _unquoted(body).lower()
     if not word or word == "!":
-        raise FilterError("there is nothing to look for", at)
+        raise FilterError(t("there is nothing to look for"), at)
     return lambda subject: word in subject.text
 
 
@@ -173,17 +184,19 @@ def _field(match: re.Match[str], at: int) -> Test:
     value_at = at + match.start(3)
     label = name.startswith("label.")
     if name not in NUMBERS and name not in WORDS and not label:
-        raise FilterError(f"there is no field {name!r}", at, _nearest(name))
+        raise FilterError(t("there is no field {name}", name=repr(name)), at, _nearest(name))
     if not value:
-        raise FilterError(f"{name} needs a value", value_at)
+        raise FilterError(t("{name} needs a value", name=name), value_at)
     if name in NUMBERS:
         if operator == "~":
-            raise FilterError(f"{name} is a number", value_at - 1, "compare it: < > = or a..b")
+            raise FilterError(
+                t("{name} is a number", name=name), value_at - 1, t("compare it: < > = or a..b")
+            )
         return _numeric(name, "=" if operator == ":" else operator, value, value_at)
     if operator == "~":
         return _any(name, (_regex(value, value_at),))
     if operator not in (":", "="):
-        raise FilterError(f"{name} is matched with a colon", value_at - len(operator))
+        raise FilterError(t("{name} is matched with a colon", name=name), value_at - len(operator))
     patterns = [part.lower() for part in value.split(",") if part]
     if name == "is":
         _check_kinds(patterns, value_at)
@@ -193,14 +206,18 @@ def _field(match: re.Match[str], at: int) -> Test:
 def _check_kinds(patterns: list[str], at: int) -> None:
     for pattern in patterns:
         if pattern not in KINDS:
-            raise FilterError(f"no node is {pattern!r}", at, "one of " + " ".join(KINDS))
+            raise FilterError(
+                t("no node is {what}", what=repr(pattern)),
+                at,
+                t("one of {names}", names=" ".join(KINDS)),
+            )
 
 
 def _nearest(name: str) -> str:
     close = difflib.get_close_matches(name, (*NUMBERS, *WORDS, "label.NAME"), 1, 0.6)
     if close:
-        return f"did you mean {close[0]}?"
-    return "fields: " + " ".join((*WORDS, *NUMBERS, "label.NAME"))
+        return t("did you mean {word}?", word=close[0])
+    return t("fields: {names}", names=" ".join((*WORDS, *NUMBERS, "label.NAME")))
 
 
 def _unquoted(value: str) -> str:
@@ -209,16 +226,16 @@ def _unquoted(value: str) -> str:
 
 def _regex(pattern: str, at: int) -> Like:
     if not pattern:
-        raise FilterError("there is nothing to look for", at)
+        raise FilterError(t("there is nothing to look for"), at)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             found = re.compile(pattern, re.IGNORECASE)
     except re.error as error:
         where = at + min(error.pos or 0, len(pattern))
-        raise FilterError(f"the expression cannot be read: {error.msg}", where) from None
+        raise FilterError(t("the expression cannot be read: {why}", why=error.msg), where) from None
     except (RecursionError, OverflowError):
-        raise FilterError("the expression is too large", at) from None
+        raise FilterError(t("the expression is too large"), at) from None
     return lambda word: found.search(word) is not None
 
 
@@ -235,7 +252,9 @@ def _numeric(name: str, operator: str, value: str, at: int) -> Test:
     low, dots, high = value.partition("..")
     if dots:
         if operator != "=":
-            raise FilterError(f"a range follows a colon, not {operator}", at - len(operator))
+            raise FilterError(
+                t("a range follows a colon, not {sign}", sign=operator), at - len(operator)
+            )
         return _range(name, low, high, at)
     limit, compare = _number(name, value, at), _COMPARE[operator]
 
@@ -254,9 +273,9 @@ def _range(name: str, low: str, high: str, at: int) -> Test:
     least = _number(name, low, at) if low else float("-inf")
     most = _number(name, high, at + len(low) + 2) if high else float("inf")
     if not low and not high:
-        raise FilterError(f"{name} needs a value", at)
+        raise FilterError(t("{name} needs a value", name=name), at)
     if least > most:
-        raise FilterError("the range is empty", at, f"{name}:{high}..{low}")
+        raise FilterError(t("the range is empty"), at, f"{name}:{high}..{low}")
 
     def test(subject: Subject) -> bool:
         reading = subject.number(name)
@@ -268,12 +287,17 @@ def _range(name: str, low: str, high: str, at: int) -> Test:
 def _number(name: str, value: str, at: int) -> float:
     match = _NUMBER.fullmatch(value)
     if match is None:
-        raise FilterError(f"{name} is compared with a number, not {value!r}", at)
+        told = t("{name} is compared with a number, not {what}", name=name, what=repr(value))
+        raise FilterError(told, at)
     unit, units = match.group(2).lower(), UNITS.get(name, {})
     if unit and unit not in units:
         known = " ".join(units)
-        instead = f"units: {known}" if known else "it has no unit"
-        raise FilterError(f"{name} is not in {match.group(2)}", at + match.start(2), instead)
+        instead = t("units: {names}", names=known) if known else t("it has no unit")
+        raise FilterError(
+            t("{name} is not in {unit}", name=name, unit=match.group(2)),
+            at + match.start(2),
+            instead,
+        )
     return float(match.group(1)) * units.get(unit, 1)
 
 

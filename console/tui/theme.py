@@ -18,7 +18,7 @@ from textual.theme import Theme
 from console.tui.palettes import MONO, THEMES
 from console.tui.words import N_, t
 from inventory.errors import UsageError
-from probes.event import Severity
+from probes.event import NodeState, Severity
 
 
 class Glyphs(NamedTuple):
@@ -68,6 +68,26 @@ WORDS: Mapping[Severity, str] = {
 def word(severity: Severity) -> str:
     """The word of a severity in the operator's language."""
     return t(WORDS[severity])
+
+
+_STATES: Mapping[NodeState, str] = {
+    NodeState.PENDING: N_("pending"),
+    NodeState.CONNECTING: N_("connecting"),
+    NodeState.UP: N_("up"),
+    NodeState.DEGRADED: N_("degraded"),
+    NodeState.HUNG: N_("hung"),
+    NodeState.STALE: N_("stale"),
+    NodeState.UNREACHABLE: N_("unreachable"),
+    NodeState.AUTH_FAILED: N_("auth failed"),
+    NodeState.HOST_KEY_CHANGED: N_("host key changed"),
+    NodeState.NO_PYTHON: N_("no python"),
+    NodeState.ENDED: N_("ended"),
+}
+
+
+def state_word(state: NodeState) -> str:
+    """How well we can talk to a node, in the operator's language."""
+    return t(_STATES[state])
 
 
 class Depth(NamedTuple):

@@ -9,6 +9,7 @@ from textual.widget import Widget
 
 from console.tui.screens.prompting import PromptingScreen
 from console.tui.widgets.grid import Grid
+from console.tui.words import t
 
 
 class Rows(Protocol):
@@ -78,9 +79,8 @@ class MarkingScreen(PromptingScreen):
             now = self.console_app.now()
             names = self._known(self.rows.order) if text == "all" else roster.matching(text, now)
             roster.mark(names)
-            self.notify(
-                f"{len(names)} nodes marked" if names else f"no node matches {text}", markup=False
-            )
+            none = t("no node matches {text}", text=text)
+            self.notify(t("{n} nodes marked", n=len(names)) if names else none, markup=False)
         self.draw_lines()
 
     def _known(self, keys: Iterable[str]) -> list[str]:

@@ -14,6 +14,7 @@ from textual.widgets import OptionList
 from textual.widgets.option_list import Option
 
 from console.tui.roster import SORTS
+from console.tui.words import t
 
 
 class SortMenu(ModalScreen[str | None]):
@@ -39,8 +40,8 @@ class SortMenu(ModalScreen[str | None]):
             )
 
     def _label(self, name: str, what: str) -> str:
-        now = "  (now; again reverses)" if name == self.current else ""
-        return f"{name:8} {what}{now}"
+        now = t("  (now; again reverses)") if name == self.current else ""
+        return f"{name:8} {t(what)}{now}"
 
     def on_mount(self) -> None:
         """Start at the order in force."""
