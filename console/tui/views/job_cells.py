@@ -88,7 +88,7 @@ def cell(row: JobRow, column: str, glyphs: Glyphs, now: float) -> Told:
 _WORDS: dict[str, Callable[[JobRow, float], str]] = {
     "user": lambda row, _: row.users,
     "nodes": lambda row, _: folded(row.names),
-    "idle": lambda row, _: watts(row.energy.idle_w or None),
+    "idle": lambda row, _: watts(row.energy.idle_w),
     "joules": lambda row, _: _count(row.energy.joules_per_pflop),
     "since": lambda row, now: _span(row.job.start_at if row.job else None, now, 1),
     "left": lambda row, now: _span(row.job.end_at if row.job else None, now, -1),

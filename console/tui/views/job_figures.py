@@ -84,7 +84,7 @@ class Step(NamedTuple):
 
 
 class Energy(NamedTuple):
-    """Estimates of a job's energy. None: not worked out, or not readable."""
+    """Estimates of a job's energy. None: not worked out yet or not readable on all of its nodes."""
 
     idle_w: float | None
     idle_gpus: int
@@ -175,12 +175,12 @@ class Estimates:
     def energy(self, members: dict[str, Share]) -> Energy:
         """Sums over the nodes that were worked out."""
         idle = flops = watts = 0.0
-        gpus, known = 0, False
+        gpus, known = 0, True
         for name, share in members.items():
             found = self._energy.get(name)
-            if found is None:
+            if found is None or not found[1].gpus:
+                known = False
                 continue
-            known = True
             for job in share.names:
                 idle += found[1].idle_burn_w.get(job, 0.0)
                 gpus += len(found[1].idle_gpus.get(job, ()))

@@ -175,9 +175,11 @@ class JobsTable:
             job, list(members.values()), told, verdicts, found, self.estimates.motion(names),
             self.estimates.tells_steps(names), energy.idle_w or 0.0,
         )  # fmt: skip
+        use_now = use(fleet, members, now)
         made = self._rows[key] = JobRow(
             key=key, job=job, users=_users(members.values()), names=tuple(members),
-            severity=Severity.WARN if key == NOBODY else worst(verdicts), layers=layers(of, now), use=use(fleet, members, now),
+            severity=Severity.WARN if key == NOBODY else worst(verdicts),
+            layers=layers(of, now), use=use_now,
             step=self.estimates.step(key, names), energy=energy,
             findings=() if key == NOBODY else found,
             open=key in self._open,
@@ -219,10 +221,10 @@ class JobsTable:
             (
                 GUTTER,
                 Column("verdict", t("VERDICT"), 7, 1),
-                Column("job", t("JOB ID"), 12 if strip else 9, 2),
-                Column("user", t("USER"), 9 if strip else 8, 6),
+                Column("job", t("JOB ID"), 11 if strip else 9, 2),
+                Column("user", t("USER"), 8, 6),
                 *layer,
-                Column("nodes", t("NODES"), 16 if strip else 12, 5),
+                Column("nodes", t("NODES"), 14 if strip else 12, 5),
                 Column("gpus", t("GPUS"), 7 if strip else 5, 9, "right"),
                 Column("util", t("UTIL"), 4, 7, "right"),
                 Column("power", t("POWER"), 6, 10, "right"),
@@ -235,7 +237,7 @@ class JobsTable:
                 Column("left", t("LEFT"), 4, 15, "right"),
                 Column("name", t("NAME"), 14, 17),
                 Column("partition", t("PART"), 8, 18),
-                Column("trouble", t("TROUBLE"), 16 if width < 100 else 24, 3, flexible=True),
+                Column("trouble", t("TROUBLE"), 16 if width < 100 else 32, 3, flexible=True),
             ),
             width,
         )
