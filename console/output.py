@@ -141,13 +141,14 @@ def document(fleet: Fleet, started: float, now: float) -> Document:
         cluster=fleet.inventory.cluster,
         verdict=worst([*(fleet.verdict(name) for name in names), *partial]),
         counts={severity.value: number for severity, number in counts.items()},
-        nodes=[_report(fleet, name, now) for name in names],
+        nodes=[node_report(fleet, name, now) for name in names],
         findings=folded(fleet),
         errors=[f"{source}: {text}" for source, text in fleet.errors.items()],
     )
 
 
-def _report(fleet: Fleet, name: str, now: float) -> NodeReport:
+def node_report(fleet: Fleet, name: str, now: float) -> NodeReport:
+    """One node as the document and a copy tell it."""
     facts = fleet.nodes[name]
     status = facts.status
     age = fleet.age(name, now)

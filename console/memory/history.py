@@ -131,7 +131,9 @@ class History(Struct, frozen=True, kw_only=True):
     """Why there is no memory, or what is wrong with it; `nodes` is empty where it is unreadable."""
 
 
-def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own) -> NodeHistory:
+def of_node(
+    db: sqlite3.Connection, node: str, days: float, now: float, own: Own, *, trends: bool = True
+) -> NodeHistory:
     """Everything about it within so many days; the lemon score is always of 28."""
     since = now - days * 86400
     seen = read.watched(db, node, since, now)
@@ -142,7 +144,7 @@ def of_node(db: sqlite3.Connection, node: str, days: float, now: float, own: Own
         first_at=seen.first_at, last_at=seen.last_at, lemon=read.lemon(db, node, now),
         findings=findings, events=list(_events(db, node, since, cards)),
         tests=list(_tests(read.results(db, node, since), node, own))[-TEST_LIMIT:],
-        trends=list(_trends(db, node, since, now, cards, own)),
+        trends=list(_trends(db, node, since, now, cards, own)) if trends else [],
     )  # fmt: skip
 
 

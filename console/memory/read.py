@@ -196,6 +196,30 @@ def series(
     return found
 
 
+def intervals(
+    db: sqlite3.Connection, node: str, device: str, since: float, until: float
+) -> dict[str, list[tuple[float, float, float]]]:
+    """Metric -> (begin, end, median under load), oldest first, as fine as it is kept.
+
+    One reading of the rows for all metrics; what was not watched, or was idle, has no interval.
+    """
+    query = "SELECT id, kind FROM series WHERE node = ? AND device = ?"
+    numbers = dict(db.execute(query, (_id(db, node), device)).fetchall())
+    found: list[tuple[float, float, int, bytes]] = []
+    edge = until
+    for level, reach_s in ((FINE, FINE_S), (HOUR, HOURS_S), (DAY, math.inf)):
+        begin = max(since, until - reach_s)
+        rows = _thin(db, level, numbers, begin, edge) if begin < edge else iter(())
+        found = [*((float(at), at + level.step_s, *row) for at, *row in rows), *found]
+        edge = found[0][0] if found else edge
+    told: dict[str, list[tuple[float, float, float]]] = {}
+    for begin, end, kind, packed in found:
+        for metric, value in zip(METRICS.get(kind, ()), unpack(kind, packed), strict=False):
+            if not math.isnan(value):
+                told.setdefault(metric, []).append((begin, end, value))
+    return told
+
+
 def _value(kind: int, packed: bytes, metric: str) -> float:
     names = METRICS.get(kind, ())
     return unpack(kind, packed)[names.index(metric)] if metric in names else math.nan

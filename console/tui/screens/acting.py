@@ -14,7 +14,7 @@ from textual.widgets import Input
 
 from console.tui import commands
 from console.tui.plan_view import shown_path
-from console.tui.screens.inside import Inside
+from console.tui.screens.taking import TakingScreen
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
 
@@ -22,7 +22,7 @@ KEPT_SHOWN_S = 8.0
 """A path takes longer to read than a word."""
 
 
-class ActingScreen(Inside[None]):
+class ActingScreen(TakingScreen):
     """A screen with nodes to act on. Subclasses say which and how to draw themselves."""
 
     AUTO_FOCUS = ""
@@ -122,13 +122,6 @@ class ActingScreen(Inside[None]):
                 )
         except (ConsoleError, OSError) as error:
             self.notify(f"evidence: {error}", severity="error", markup=False)
-
-    def action_copy(self) -> None:
-        """Copy the chosen nodes as a folded host list."""
-        names = self.chosen()
-        if names:
-            self.app.copy_to_clipboard(fold(names))
-            self.notify(f"copied {fold(names)}", markup=False)
 
     def action_ssh(self, name: str = "") -> None:
         """Log in to one node."""

@@ -13,9 +13,11 @@ from console.tui import bars, commands, view
 from console.tui.roster import Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, plain
+from console.tui.trends import Trends
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
+from console.tui.words import t
 from probes.event import Finding, Severity
 
 STREAM_SIZES = ("small", "large", "gone")
@@ -32,6 +34,7 @@ class FleetScreen(MarkingScreen):
         super().__init__(roster, id="fleet")
         self.wide = False
         self.stream_size = "small"
+        self.trends = Trends(roster.fleet)
 
     def compose(self) -> ComposeResult:
         """One widget per line group."""
@@ -58,12 +61,15 @@ class FleetScreen(MarkingScreen):
 
     def _cells(self, name: str, columns: Sequence[Column]) -> list[Cell]:
         app = self.console_app
-        return view.row(self.roster.summary(name), columns, app.look.glyphs, app.now())
+        glyphs = app.look.glyphs
+        trend = self.trends.of(name, glyphs) if columns[-1:] == [view.TREND] else ""
+        return view.row(self.roster.summary(name), columns, glyphs, app.now(), trend)
 
     def redraw(self, now: float) -> None:
         """One tick: order, rows, bars."""
         if self.focused is None:
             self.set_focus(self.grid)
+        self.trends.frozen = self.console_app.paused
         self.grid.show(self.roster.order(now))
         self.draw_status(self.grid.order)
         if not self.console_app.paused:
@@ -75,8 +81,8 @@ class FleetScreen(MarkingScreen):
         lines = self.query_one("#stream", Lines)
         if lines.display:
             glyphs, size = self.console_app.look.glyphs, lines.size
-            entries = self.roster.fleet.stream
-            lines.show(bars.stream(entries, glyphs, size.width, size.height))
+            fleet = self.roster.fleet
+            lines.show(bars.stream(fleet.stream, glyphs, size.width, size.height, fleet.findings))
 
     def _why(self) -> None:
         lines = self.query_one("#why", Lines)
@@ -89,9 +95,9 @@ class FleetScreen(MarkingScreen):
             status = self.roster.fleet.nodes[name].status
             told = " ".join(part for part in (status.text, status.hint) if part) if status else ""
             quiet = self.roster.summary(name).severity is Severity.OK
-            text = f"{name}: no findings" if quiet or not told else f"{name}: {told}"
+            text = t("{name}: no findings", name=name) if quiet or not told else f"{name}: {told}"
             if findings and top is None:
-                text = f"{name}: acknowledged: {findings[0].say}"
+                text = t("{name}: acknowledged: {what}", name=name, what=findings[0].say)
         glyphs = self.console_app.look.glyphs
         lines.show([bars.why(top, plain(text), glyphs, lines.size.width)])
 
@@ -105,6 +111,8 @@ class FleetScreen(MarkingScreen):
 
     @on(Grid.Moved)
     def _moved(self) -> None:
+        if self.grid.touched and self.grid.cursor:
+            self.console_app.announcer.saw(self.grid.cursor)
         self._why()
 
     @on(Grid.Opened)
@@ -138,7 +146,7 @@ class FleetScreen(MarkingScreen):
             if verdict(name).rank >= Severity.WARN.rank:
                 grid.move_to(name)
                 return
-        self.notify("no node shown has a problem")
+        self.notify(t("no node shown has a problem"))
 
     def action_sort(self, text: str = "") -> None:
         """Choose an order, from a menu where none is named."""
@@ -175,7 +183,7 @@ class FleetScreen(MarkingScreen):
         findings = self.roster.fleet.findings.get(name, []) if name else []
         top = next((f for f in findings if not f.acknowledged), None)
         if name is None or top is None:
-            self.notify("nothing to acknowledge here")
+            self.notify(t("nothing to acknowledge here"))
             return
         self.console_app.acknowledge(top)
         self.draw_lines()

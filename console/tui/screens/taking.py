@@ -1,0 +1,122 @@
+"""What an operator takes away from any screen: copies, screenshots, the whole kernel log."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from importlib.metadata import version
+
+from console.tui import copying, shots
+from console.tui.plan_view import shown_path
+from console.tui.screens.playing import Playing
+from console.tui.words import t
+from inventory.errors import UsageError
+
+PATH_SHOWN_S = 8.0
+"""A path takes longer to read than a word."""
+
+
+class TakingScreen(Playing):
+    """Copies the chosen nodes and pictures itself."""
+
+    SCREEN_NAME = ""
+    """Key into Command.screens."""
+
+    def chosen(self) -> list[str]:
+        """Nodes an action is about."""
+        raise NotImplementedError
+
+    def _one(self) -> Sequence[str]:
+        return self.chosen()[:1]
+
+    def action_copy(self, form: str = "hosts") -> None:
+        """Copy the chosen nodes. Raises UsageError for a form that is none."""
+        if form not in copying.FORMATS:
+            raise UsageError(
+                t("there is no form {form!r}", form=form),
+                instead=t("one of {forms}", forms=" ".join(copying.FORMATS)),
+            )
+        names = self.chosen()
+        if not names:
+            self.notify(t("no node is chosen"), severity="warning")
+            return
+        app = self.console_app
+        text = copying.text(form, app.fleet, names, app.now(), version("gpuconsole"))
+        told = text if form == "hosts" and len(text) <= 60 else t("{n} nodes", n=len(names))
+        self._carry(text, form, told)
+
+    def _carry(self, text: str, form: str, told: str) -> None:
+        """To the clipboard, or to a file where that is too much for a terminal."""
+        app = self.console_app
+        sequence = copying.osc52(text, os.environ)
+        if not sequence:
+            try:
+                path = shots.keep(app.engine.state / "copies", "nodes", copying.ENDINGS[form],
+                                  text.encode(), app.clock())  # fmt: skip
+            except OSError as error:
+                self.notify(f"{error.filename}: {error.strerror}", severity="error", markup=False)
+                return
+            where = shown_path(str(path))
+            self.notify(
+                t("{what}: too long for the clipboard, written to {path}", what=told, path=where),
+                timeout=PATH_SHOWN_S, markup=False,
+            )  # fmt: skip
+            return
+        app.copy_to_clipboard(text)
+        shown = told if form == "hosts" else t("{what} as {form}", what=told, form=form)
+        self.notify(t("copied {what}", what=shown), markup=False)
+
+    def action_copy_as(self) -> None:
+        """Ask in which form."""
+        from console.tui.screens.copies import CopyMenu
+
+        names = self.chosen()
+        if names:
+            self.app.push_screen(CopyMenu(len(names)), self._copied_as)
+        else:
+            self.notify(t("no node is chosen"), severity="warning")
+
+    def _copied_as(self, form: str | None) -> None:
+        if form:
+            self.action_copy(form)
+
+    def action_screenshot(self, text: str = "") -> None:
+        """Write the screen, as SVG and text or as one of them. Raises UsageError."""
+        form, _, place = text.strip().partition(" ")
+        if form and form not in shots.FORMS:
+            raise UsageError(
+                t("a screenshot is svg or text, not {form!r}", form=form),
+                instead=":screenshot svg|text [PATH]",
+            )
+        app = self.console_app
+        forms = (form,) if form else shots.FORMS
+        stem = "-".join(part for part in (self.SCREEN_NAME, *self._about()) if part)
+        folder = app.engine.state / "screenshots"
+        try:
+            written = [
+                shots.keep(
+                    folder, stem, shots.ENDINGS[one], shots.picture(app, one), app.clock(),
+                    place.strip(),
+                )
+                for one in forms
+            ]  # fmt: skip
+        except OSError as error:
+            self.notify(f"{error.filename}: {error.strerror}", severity="error", markup=False)
+            return
+        told = "\n".join(shown_path(str(path)) for path in written)
+        self.notify(t("screenshot: {path}", path=told), timeout=PATH_SHOWN_S, markup=False)
+
+    def _about(self) -> Sequence[str]:
+        """Names that tell this screen from others of its kind."""
+        return ()
+
+    def action_kernel_log(self, name: str = "") -> None:
+        """Show a node's whole kernel log."""
+        if name and name not in self.console_app.fleet.nodes:
+            self.notify(t("no node {name} here", name=name), severity="error", markup=False)
+            return
+        names = [name] if name else self._one()
+        if names:
+            from console.tui.screens.kernel import KernelScreen
+
+            self.app.push_screen(KernelScreen(names[0]))
