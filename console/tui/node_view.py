@@ -288,9 +288,8 @@ def _sched_word(facts: NodeFacts) -> str:
     if allocation is None:
         none = facts.node.scheduler is None
         return t("no scheduler") if none else t("scheduler {state}", state=units.ABSENT)
-    jobs = ", ".join(
-        t("job {id} {user}", id=job.id, user=job.user).strip() for job in allocation.jobs[:2]
-    )
+    told = (t("job {id} {user}", id=job.id, user=job.user) for job in allocation.jobs[:2])
+    jobs = ", ".join(text.strip() for text in told)
     state = SCHED_WORDS.get(allocation.state, allocation.state)
     return plain(f"{state} {jobs}".strip())
 

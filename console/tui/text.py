@@ -58,9 +58,14 @@ def ascii_only(text: str) -> str:
     return text.translate(_TO_ASCII).translate(levels).encode("ascii", "replace").decode("ascii")
 
 
+def width_of(text: str) -> int:
+    """How many cells a text takes."""
+    return len(text) if text.isascii() else cell_len(text)
+
+
 def fit(text: str, width: int, align: str = "left") -> str:
     """Exactly `width` cells: cut with an ellipsis or padded; a wide character counts as two."""
-    length = len(text) if text.isascii() else cell_len(text)
+    length = width_of(text)
     if length > width:
         return cut(text, width)
     pad = " " * (width - length)

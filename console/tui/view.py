@@ -10,39 +10,43 @@ from collections.abc import Callable, Sequence
 
 from console import units
 from console.tui.summary import STALE_S, Summary
-from console.tui.text import Cell, Column, choose, cut, fit
-from console.tui.theme import WORDS, Glyphs
+from console.tui.text import Cell, Column, choose, cut, fit, width_of
+from console.tui.theme import Glyphs, state_word, word
+from console.tui.trends import WIDTH
+from console.tui.words import N_, t
 from probes.event import Severity
 
 NODE_MIN, NODE_MAX = 6, 24
 GUTTER = Column("mark", "", 1, 0)
 
-_FINDING = Column("finding", "FINDING", 28, 4, flexible=True)
+TREND = Column("trend", N_("USE, 2 MIN"), WIDTH, 17)
+_FINDING = Column("finding", N_("FINDING"), 28, 4, flexible=True)
 _COLUMNS: tuple[Column, ...] = (
     GUTTER,
-    Column("severity", "VERDICT", 7, 1),
-    Column("node", "NODE", NODE_MIN, 2),
-    Column("sched", "SCHED", 8, 3),
-    Column("gpus", "GPUS", 5, 5, "right"),
-    Column("util", "UTIL", 4, 6, "right"),
-    Column("temp", "TEMP", 4, 7, "right"),
-    Column("power", "POWER", 6, 10, "right"),
-    Column("clock", "CLOCK", 7, 12, "right"),
-    Column("mem", "MEM", 4, 14, "right"),
+    Column("severity", N_("VERDICT"), 7, 1),
+    Column("node", N_("NODE"), NODE_MIN, 2),
+    Column("sched", N_("SCHED"), 8, 3),
+    Column("gpus", N_("GPUS"), 5, 5, "right"),
+    Column("util", N_("UTIL"), 4, 6, "right"),
+    Column("temp", N_("TEMP"), 4, 7, "right"),
+    Column("power", N_("POWER"), 6, 10, "right"),
+    Column("clock", N_("CLOCK"), 7, 12, "right"),
+    Column("mem", N_("MEM"), 4, 14, "right"),
     Column("links", "NVLINK", 7, 11, "right"),
     Column("ports", "IB", 5, 9, "right"),
-    Column("load", "LOAD", 5, 16, "right"),
-    Column("job", "JOB USER", 14, 8),
-    Column("status", "SESSION", 11, 15),
+    Column("load", N_("LOAD"), 5, 16, "right"),
+    Column("job", N_("JOB USER"), 14, 8),
+    Column("status", N_("SESSION"), 11, 15),
     _FINDING,
-    Column("age", "AGE", 4, 13, "right"),
+    Column("age", N_("AGE"), 4, 13, "right"),
+    TREND,
 )
 """Priorities: who and how bad, then what the scheduler says and why, then numbers."""
 
 
 def columns(width: int, names: Sequence[str], *, wide: bool = False) -> list[Column]:
     """The columns for a grid `width` cells wide. `wide` gives numbers precedence over words."""
-    longest = max((len(name) for name in names), default=NODE_MIN)
+    longest = max(map(width_of, names), default=NODE_MIN)
     node = max(NODE_MIN, min(NODE_MAX, longest, max(NODE_MIN, width // 3)))
     declared = [c._replace(width=node) if c.name == "node" else c for c in _COLUMNS]
     if wide:
@@ -50,15 +54,20 @@ def columns(width: int, names: Sequence[str], *, wide: bool = False) -> list[Col
         declared = [last if c.name == "finding" else c for c in declared]
     elif width >= 120:
         # Room for the words as well: let the finding keep two thirds of a line at 80 cells.
-        declared = [c._replace(width=36) if c.name == "finding" else c for c in declared]
+        declared = [c._replace(width=35) if c.name == "finding" else c for c in declared]
     return choose(declared, width)
 
 
-def row(summary: Summary, chosen: Sequence[Column], glyphs: Glyphs, now: float) -> list[Cell]:
+def row(
+    summary: Summary, chosen: Sequence[Column], glyphs: Glyphs, now: float, trend: str = ""
+) -> list[Cell]:
     """The cells of one node, one per chosen column, each exactly as wide as its column."""
     age = None if summary.latest is None else max(0.0, now - summary.latest)
     stale = not summary.current or age is None or age > STALE_S
-    return [_cell(summary, column, glyphs, age, stale) for column in chosen]
+    found = [_cell(summary, column, glyphs, age, stale) for column in chosen if column != TREND]
+    if len(found) < len(chosen):
+        found.append(Cell(fit(trend, TREND.width), "stale" if stale else "busy"))
+    return found
 
 
 def _cell(summary: Summary, column: Column, glyphs: Glyphs, age: float | None, stale: bool) -> Cell:
@@ -104,7 +113,7 @@ def _of(present: int, expected: int | None) -> str:
 
 def _severity(summary: Summary, glyphs: Glyphs, _age: float | None) -> tuple[str, str]:
     severity = summary.severity
-    return f"{glyphs.severity(severity)} {WORDS[severity]}", severity.value
+    return f"{glyphs.severity(severity)} {word(severity)}", severity.value
 
 
 def _node(summary: Summary, _glyphs: Glyphs, _age: float | None) -> tuple[str, str]:
@@ -136,7 +145,7 @@ def _job(summary: Summary, _glyphs: Glyphs, _age: float | None) -> tuple[str, st
 
 
 def _status(summary: Summary, _glyphs: Glyphs, _age: float | None) -> tuple[str, str]:
-    return summary.status.value.replace("_", " "), "text" if summary.current else "unknown"
+    return state_word(summary.status), "text" if summary.current else "unknown"
 
 
 def _finding(summary: Summary, _glyphs: Glyphs, _age: float | None) -> tuple[str, str]:
@@ -156,7 +165,7 @@ _FINDING_STYLE = {
 def _age(summary: Summary, _glyphs: Glyphs, age: float | None) -> tuple[str, str]:
     if age is not None and age <= STALE_S and summary.current:
         # A number that changes every second in every row hides the row that matters.
-        return "now", "dim"
+        return t("now"), "dim"
     return units.age(age), "unknown"
 
 

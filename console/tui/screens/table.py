@@ -144,7 +144,7 @@ class TableScreen(MarkingScreen):
             if self.table.severity(key).rank >= Severity.WARN.rank:
                 grid.move_to(key)
                 return
-        self.notify("no row shown has a problem")
+        self.notify(t("no row shown has a problem"))
 
     def topic(self) -> str:
         """See CommandingScreen."""
@@ -156,7 +156,7 @@ class TableScreen(MarkingScreen):
         key = self.grid.cursor
         open_ones = [f for f in self.table.findings(key) if not f.acknowledged] if key else []
         if not open_ones:
-            self.notify("nothing to acknowledge here")
+            self.notify(t("nothing to acknowledge here"))
             return
         self.console_app.acknowledge(*open_ones)
         self.draw_lines()
