@@ -10,7 +10,7 @@ from textual.binding import BindingType
 
 from console.tui import commands
 from console.tui.log_sources import Batch, Sources
-from console.tui.screens.table import TableScreen
+from console.tui.screens.table import BREATH_S, TableScreen
 from console.tui.text import plain
 from console.tui.views.log import LogTable
 from console.tui.views.log_entries import FINAL, Acts, Entry, of_past, of_test
@@ -40,6 +40,14 @@ class LogScreen(TableScreen):
             self._reading = True
             self.run_worker(self._read(now), group="log", exit_on_error=False)
         super().redraw(now)
+        self._catch_up()
+
+    def _catch_up(self) -> None:
+        """In pieces, with a chance for a key between two."""
+        if not self.table.catch_up():
+            self.set_timer(BREATH_S, self._catch_up)
+        elif self.app.screen is self:
+            self._draw(self.console_app.now())
 
     def _draw(self, now: float) -> None:
         """The line under the cursor stays where it is on the screen."""

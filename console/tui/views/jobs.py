@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable, Sequence
+from functools import lru_cache
 
 from msgspec import Struct
 
@@ -128,7 +129,7 @@ class JobsTable:
         members = self.members[key]
         job = next(iter(members.values())).job
         size = -len(members)
-        name = natural_key(key)
+        name = _natural(key)
         if self.order == "largest":
             return key == NOBODY, size, 0.0, name
         if self.order == "longest":
@@ -327,6 +328,9 @@ def about(finding: Finding, share: Share) -> bool:
         return False
     named = _NAMED.search(finding.say)
     return named is None or named[1].rstrip(":,") in share.names
+
+
+_natural = lru_cache(maxsize=8192)(natural_key)
 
 
 def _same(before: _Seen, now: _Seen) -> bool:

@@ -34,8 +34,10 @@ from probes.event import Finding, Severity
 
 KEPT = 10_000
 """Lines; the oldest go first."""
-SAME_S = 30.0
-"""The scheduler's word so soon after an act on the node is that act's."""
+SAME_S = 5.0
+"""The scheduler's word so soon after an act on the node is that act's own reading."""
+PIECE = 400
+"""Happenings taken in at once, at some 20 us each."""
 AHEAD_S = 60.0
 """Lines that other clocks have written; what is further ahead is not of the moment shown."""
 
@@ -79,7 +81,8 @@ class LogTable:
         self._order: list[tuple[float, int, str]] = []
         """Oldest first: epoch seconds, a number that tells equal times apart, key."""
         self._places: dict[str, tuple[float, int, str]] = {}
-        self._number = 0
+        self._behind: list[LogEntry] = []
+        """Happenings that were not taken in yet, oldest first."""
         self._read = 0
         self._of: deque[LogEntry] | None = None
         self._acted: dict[str, float] = {}
@@ -105,44 +108,52 @@ class LogTable:
         fleet = self._fleet()
         if fleet.log is not self._of:
             self._begin(fleet)
-        new = []
+        new: list[LogEntry] = []
         for entry in reversed(fleet.log):
             if entry[0] <= self._read:
                 break
             new.append(entry)
-        for number, at, what in reversed(new):
-            self._read = number
-            self._happened(number, at, what)
+        if new:
+            self._read = new[0][0]
+            self._behind += reversed(new)
+        self.catch_up()
         if self.filter:
             for name in names:
                 for key in self._by_node.get(name, ()):
                     self._hits.pop(key, None)
             self._shown = None if names else self._shown
 
+    def catch_up(self) -> bool:
+        """Take in a piece of what is waiting, the newest first; False while there is more."""
+        for _ in range(min(PIECE, len(self._behind))):
+            self._happened(*self._behind.pop())
+        return not self._behind
+
     def _begin(self, fleet: Fleet) -> None:
         """Another past, as when a recording is wound back: its happenings begin anew."""
         for key in [key for key in self.entries if key.startswith("live ") or key == "start"]:
             self._drop(key)
         self._of, self._read = fleet.log, 0
+        self._behind.clear()
         if fleet.began > 0:
             self.put(of_start(fleet.began))
 
     def _happened(self, number: int, at: float, what: Finding | Step | Allocation) -> None:
         match what:
             case Finding():
-                self.put(of_finding(number, at, what))
+                self.put(of_finding(number, at, what), number)
             case Step():
                 entry = of_step(number, what)
                 if entry is None or (what.node, what.at) in self._steps:
                     return
+                self.put(entry, number)
                 if entry.kind == "act":
-                    self._acted[what.node] = what.at
                     self._steps[what.node, what.at] = entry.key
-                self.put(entry)
+                    self._act(what.node, what.at)
             case Allocation():
                 if abs(at - self._acted.get(what.node, 0.0)) > SAME_S:
                     entry = of_allocation(number, at, what)
-                    self.put(structs.replace(entry, past=at < self._fleet().began))
+                    self.put(structs.replace(entry, past=at < self._fleet().began), number)
 
     def acted(self, entry: Entry, node: str, at: float) -> None:
         """A line of the audit file takes the place of what this console saw of the same act."""
@@ -150,16 +161,23 @@ class LogTable:
         if seen is not None and seen != entry.key:
             self._drop(seen)
         self._steps[node, at] = entry.key
-        self._acted[node] = max(at, self._acted.get(node, 0.0))
+        self._act(node, at)
         self.put(entry)
 
-    def put(self, entry: Entry) -> None:
-        """Add a line, or tell an older one with this key anew."""
+    def _act(self, node: str, at: float) -> None:
+        """The act's line tells what the scheduler said of it."""
+        self._acted[node] = max(at, self._acted.get(node, 0.0))
+        told = [self.entries[key] for key in self._by_node.get(node, ())]
+        for entry in told:
+            if entry.kind == "sched" and abs(entry.at - at) <= SAME_S:
+                self._drop(entry.key)
+
+    def put(self, entry: Entry, number: int = 0) -> None:
+        """Add a line, or tell an older one with this key anew; `number` orders equal times."""
         if entry == self.entries.get(entry.key):
             return
         self._drop(entry.key)
-        self._number += 1
-        place = self._places[entry.key] = entry.at, self._number, entry.key
+        place = self._places[entry.key] = entry.at, number, entry.key
         bisect.insort(self._order, place)
         self.entries[entry.key] = entry
         for name in entry.about:
