@@ -14,6 +14,7 @@ from console.tui.theme import Glyphs
 from console.tui.views.fabric import gbps, per_s
 from console.tui.views.fabric_read import GpuLinks, Links, Port
 from console.tui.views.gpu_metrics import LINK_ERRORS, link_errors
+from console.tui.views.gpu_words import trimmed
 from console.tui.words import t
 from probes.checks.nvlink import REMOTE_WORDS
 from probes.event import Finding, Row, Severity
@@ -37,8 +38,8 @@ def lines(name: str, node: Links | None, glyphs: Glyphs, width: int, now: float)
     for section in (_links(node, glyphs, width), _ports(node, glyphs, width), _near(node, width)):
         found += [(), *section]
     if node.stale(now):
-        return [found[0], *(tuple(Cell(c.text, "stale") for c in line) for line in found[1:])]
-    return found
+        found[1:] = [tuple(Cell(c.text, "stale") for c in line) for line in found[1:]]
+    return [trimmed(line, width) for line in found]
 
 
 def _head(name: str, node: Links, glyphs: Glyphs, width: int, now: float) -> Line:

@@ -86,7 +86,7 @@ def _scale(heat: HeatMap, glyphs: Glyphs) -> list[Line]:
     if metric.kind is Kind.VERDICT:
         return [(Cell(NOTHING, "dim"), Cell(t(" none")))]
     if metric.kind is Kind.COUNT:
-        most = units.count(10**DECADES)
+        most = f"{10**DECADES / 1000:.0f}k"
         some = Cell(f"{marks[0]} 1{metric.unit} {marks[1:-1]} {marks[-1]} {most}{metric.unit}")
         return [(Cell(NOTHING, "dim"), Cell(t(" none"))), (some._replace(style="heat6"),)]
     low, high = (shown(metric, end, "") for end in heat.usual.scale)
