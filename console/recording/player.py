@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from console.evidence import Kept
     from console.options import Request
+    from probes.transport import Transport
 
 SPEEDS = (0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
 SLICE_S = 0.004
@@ -222,6 +223,7 @@ class Player:
             if built is None or built.second > target:
                 built = await self._begin(target)
                 began = built.second
+                continue  # meanwhile another moment may be wanted
             if built.second >= target or built.ended:
                 self._take(built)
                 await self._show()
@@ -271,6 +273,10 @@ class ReplayEngine(Engine):
     def clock(self) -> Clock:
         """The time of the moment on show."""
         return self.player.course.clock
+
+    def transport(self) -> Transport:
+        """There is no node to reach."""
+        raise UsageError("a recording has no nodes to ask")
 
     def gather(self, names: Sequence[str], why: str) -> AsyncIterator[Kept]:
         """There is no node to ask."""
