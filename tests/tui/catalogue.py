@@ -6,6 +6,7 @@ helps and groups of the tables of commands and views, which are literals already
 
 from __future__ import annotations
 
+import ast
 import gettext
 import sys
 from collections.abc import Iterable, Iterator
@@ -14,7 +15,6 @@ from pathlib import Path
 from typing import BinaryIO
 
 from babel.messages.catalog import Catalog
-from babel.messages.extract import extract_from_file
 from babel.messages.mofile import write_mo
 from babel.messages.pofile import read_po, write_po
 
@@ -49,14 +49,21 @@ def messages() -> dict[str, set[str]]:
 
 def _called() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*.py")):
-        if "from console.tui.words import" not in path.read_text(encoding="utf-8"):
+        text = path.read_text(encoding="utf-8")
+        if "from console.tui.words import" not in text:
             continue
         where = f"console/{path.relative_to(SOURCE).as_posix()}"
-        for _line, message, _comments, _context in extract_from_file(
-            "python", path, keywords={"t": None, "N_": None}, options={"encoding": "utf-8"}
-        ):
-            assert isinstance(message, str), f"{where}: more than one literal in {message}"
-            yield message, where
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.Call) and _name(node) in ("t", "N_"):
+                message = node.args[0]
+                if isinstance(message, ast.Constant):
+                    yield str(message.value), where
+                elif isinstance(message, ast.JoinedStr | ast.BinOp):
+                    raise ValueError(f"{where}:{node.lineno}: not a literal")
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.id if isinstance(call.func, ast.Name) else ""
 
 
 def _declared() -> Iterable[tuple[str, str]]:
