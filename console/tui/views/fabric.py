@@ -85,7 +85,7 @@ class FabricTable:
             Column("downed", t("DOWN/H"), 6, 11, "right"),
             Column("near", t("NIC"), 4, 12),
             Column("age", t("AGE"), 4, 13, "right"),
-            Column("finding", t("FINDING"), 16, 5, flexible=True),
+            Column("finding", t("FINDING"), 14, 5, flexible=True),
         )
         return choose(declared, width)
 
