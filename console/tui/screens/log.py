@@ -73,14 +73,21 @@ class LogScreen(TableScreen):
         self._took(batch, began)
 
     def _took(self, batch: Batch, began: float) -> None:
+        """Of nodes of this inventory: the files may tell of other clusters, too."""
+        ours = self.roster.index
         for line in batch.lines:
+            if line.node not in ours:
+                continue
             entry = _dated(self._acts.add(line), began)
             final = line.what == "outcome" and line.detail.startswith(FINAL)
             self.table.acted(entry, line.node, line.at) if final else self.table.put(entry)
         for index, told in enumerate(batch.past):
-            self.table.put(of_past(index, told))
+            if told.node in ours:
+                self.table.put(of_past(index, told))
         for test in batch.tests:
-            self.table.put(_dated(of_test(test), began))
+            entry = _dated(of_test(test), began)
+            if not entry.nodes or not ours.keys().isdisjoint(entry.nodes):
+                self.table.put(entry)
         self.table.trouble = plain(batch.trouble)
 
 

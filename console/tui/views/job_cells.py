@@ -12,7 +12,7 @@ from console.tui.text import plain
 from console.tui.theme import WORDS, Glyphs
 from console.tui.views.hosts import folded
 from console.tui.views.job_figures import Energy, Step, Use
-from console.tui.views.job_layers import Layer, summary
+from console.tui.views.job_layers import WAITS, Layer, summary
 from console.tui.views.job_shares import NOBODY, Share
 from console.tui.words import t
 from inventory.scheduler import Job
@@ -21,7 +21,6 @@ from probes.event import Finding, Severity
 STRIP = "layer "
 """Begins the names of the five columns of layers."""
 SLOW = ("straggler.gpu", "straggler.node", "straggler.suspect")
-WAITS = "straggler.job_waits"
 Told = tuple[str, str]
 """Text and style."""
 

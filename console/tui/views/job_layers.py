@@ -18,7 +18,8 @@ from probes.ranks_motion import Motion
 
 LAYERS = ("job", "pod", "node", "rank", "step")
 """From the scheduler down to the program (reference: science, section 8)."""
-RANK_RULES = ("job.hang", "job.late_rank", "straggler.job_waits", "processes.dead")
+WAITS = "straggler.job_waits"
+RANK_RULES = ("job.hang", "job.late_rank", WAITS, "processes.dead")
 STEP_RULE = "job.slow_step"
 
 
@@ -40,7 +41,7 @@ class Facts(NamedTuple):
     shares: Sequence[Share]
     allocations: Sequence[Allocation]
     verdicts: Sequence[Severity]
-    """Of the nodes that are watched."""
+    """Of the nodes that are watched, as without what is said of the job: see `own_verdict`."""
     findings: Sequence[Finding]
     """About this job: of the rules job.*, and of its nodes."""
     motion: Motion | None
@@ -49,6 +50,18 @@ class Facts(NamedTuple):
     """Enough of its ranks' steps were told to say that they have not become slower."""
     idle_w: float
     """Watts of its GPUs that have done nothing for long."""
+
+
+def of_job(finding: Finding) -> bool:
+    """Whether it is about a job, and so no fault of the node at which it stands."""
+    return finding.rule.startswith("job.") or finding.rule == WAITS
+
+
+def own_verdict(verdict: Severity, findings: Sequence[Finding]) -> Severity:
+    """A node's verdict without what is said of its job there."""
+    if verdict is Severity.UNKNOWN or not any(map(of_job, findings)):
+        return verdict
+    return worst([f.severity for f in findings if not of_job(f)])
 
 
 def layers(of: Facts, now: float) -> dict[str, Layer]:
@@ -89,7 +102,7 @@ def _node(of: Facts) -> Layer:
     missing = of.job.nodes - len(of.shares) if of.job is not None else 0
     if missing > 0 and severity.rank < Severity.UNKNOWN.rank:
         return Layer(Severity.UNKNOWN, t("{n} of its nodes are not watched", n=missing))
-    found = _worst(f for f in of.findings if not f.rule.startswith("job."))
+    found = _worst(f for f in of.findings if not of_job(f))
     say = found.say if found is not None and found.severity is severity else ""
     return Layer(severity, say)
 

@@ -18,7 +18,7 @@ from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
 from console.tui.views.job_cells import STRIP, JobRow, NodeRow, cell, node_cell
 from console.tui.views.job_figures import Estimates, bars_of, gpu_values, is_fresh, use
-from console.tui.views.job_layers import LAYERS, Facts, layers
+from console.tui.views.job_layers import LAYERS, Facts, layers, own_verdict
 from console.tui.views.job_shares import NOBODY, Share, shares
 from console.tui.words import t
 from inventory.errors import UsageError
@@ -172,8 +172,9 @@ class JobsTable:
         job = next((share.job for share in members.values() if share.job is not None), None)
         verdicts = [fleet.verdict(name) for name in members]
         told = [a for name in members if (a := fleet.nodes[name].allocation) is not None]
+        own = [own_verdict(fleet.verdict(name), fleet.findings[name]) for name in members]
         of = Facts(
-            job, list(members.values()), told, verdicts, found, self.estimates.motion(names),
+            job, list(members.values()), told, own, found, self.estimates.motion(names),
             self.estimates.tells_steps(names), energy.idle_w or 0.0,
         )  # fmt: skip
         use_now = use(fleet, members, now)

@@ -236,7 +236,8 @@ class LogTable:
 
     def columns(self, width: int) -> list[Column]:
         """See Table."""
-        node = max(6, min(24, max(map(len, self._by_node), default=6), max(6, width // 4)))
+        longest = max(map(len, self._fleet().nodes), default=6)
+        node = max(6, min(24, longest, width // 5))
         return choose(
             (
                 GUTTER,
@@ -246,7 +247,13 @@ class LogTable:
                 Column("node", t("NODE"), node, 3),
                 Column("who", t("WHO, FROM"), 22, 7),
                 Column("source", t("SOURCE"), 9, 8),
-                Column("text", t("HAPPENED"), 28 if width < 100 else 60, 4, flexible=True),
+                Column(
+                    "text",
+                    t("HAPPENED"),
+                    20 if width < 80 else 28 if width < 100 else 60,
+                    4,
+                    flexible=True,
+                ),
             ),
             width,
         )

@@ -12,6 +12,7 @@ from console import units
 from console.audit import AuditLine, Who
 from console.fleet import WORKING
 from console.memory.told import Happening
+from console.plan_notes import timeless
 from console.tui.summary import brief
 from console.tui.text import plain
 from console.tui.words import t
@@ -82,12 +83,12 @@ def kind_word(kind: str) -> str:
 def of_finding(number: int, at: float, finding: Finding) -> Entry:
     """A finding that began, changed, was acknowledged or is over."""
     over, seen = finding.severity is Severity.OK, finding.acknowledged
-    why = " ".join(filter(None, (finding.cause or finding.say, finding.next_step)))
     return Entry(
         key=f"live {number}", at=at, kind="over" if over else "ack" if seen else "found",
         severity=Severity.INFO if seen and not over else finding.severity,
-        text=brief(plain(finding.say)), node=finding.node, rule=finding.rule,
-        device=finding.device, why=plain(why),
+        text=brief(plain(timeless(finding.say))), node=finding.node, rule=finding.rule,
+        device=finding.device,
+        why=plain(finding.cause or finding.say),
     )  # fmt: skip
 
 
@@ -119,7 +120,7 @@ def of_allocation(number: int, at: float, now: Allocation) -> Entry:
 def of_past(index: int, told: Happening) -> Entry:
     """From the memory of earlier runs."""
     state, label = plain(told.rule), plain(told.label)
-    text = brief(plain(told.say))
+    text = brief(plain(timeless(told.say)))
     if told.what == "boot":
         text = t("rebooted")
     elif told.what == "back":
@@ -219,6 +220,8 @@ class Acts:
 def _ended(entry: Entry, line: AuditLine) -> Entry:
     detail = plain(line.detail).removeprefix("done: ")
     reason = plain(line.reason)
-    text = f"{reason}: {detail}" if reason else detail
+    told = f"{detail}: {reason}" if reason else detail
+    text = reason if line.ok and reason else told
     severity = Severity.OK if line.ok else Severity.WARN
-    return structs.replace(entry, at=line.at, text=text, severity=severity)
+    why = entry.why if line.ok else t("{told}; {outcome}", told=entry.why, outcome=detail)
+    return structs.replace(entry, at=line.at, text=text, severity=severity, why=why)
