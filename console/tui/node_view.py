@@ -21,7 +21,7 @@ from console.tui.node_age import age_mark, faded
 from console.tui.node_history import Past, Wish
 from console.tui.node_past import past_lines
 from console.tui.summary import STALE_S, brief
-from console.tui.text import Cell, Line, cut, labelled, plain
+from console.tui.text import Cell, Line, cut, fit, labelled, plain
 from console.tui.theme import Glyphs, state_word, word
 from console.tui.view import SCHED_WORDS
 from console.tui.words import t
@@ -184,8 +184,8 @@ def _header(fleet: Fleet, facts: NodeFacts, glyphs: Glyphs, width: int, now: flo
     if findings:
         lines += _headline(findings, glyphs, width)
     elif facts.status is not None and facts.status.text:
-        lines += labelled("why", plain(facts.status.text), width, "title")
-        lines += labelled("next", plain(facts.status.hint), width, "text")
+        lines += labelled(t("why"), plain(facts.status.text), width, "title")
+        lines += labelled(t("next"), plain(facts.status.hint), width, "text")
     elif severity is Severity.OK:
         lines.append((Cell(t("no findings"), "dim"),))
     for probe, trouble in sorted(facts.troubles.items()):
@@ -205,16 +205,16 @@ def _freshness(age: float | None) -> str:
 
 def _headline(findings: Sequence[Finding], glyphs: Glyphs, width: int) -> list[Line]:
     top = next((f for f in findings if not f.acknowledged), findings[0])
-    lines = labelled("why", plain(top.say), width, "title")
-    lines += labelled("cause", plain(top.cause), width, "text")
-    lines += labelled("next", plain(top.next_step or top.action.value), width, "title")
+    lines = labelled(t("why"), plain(top.say), width, "title")
+    lines += labelled(t("cause"), plain(top.cause), width, "text")
+    lines += labelled(t("next"), plain(top.next_step or top.action.value), width, "title")
     others = [f for f in findings if f is not top]
     shown = others if len(others) <= ALSO_SHOWN else others[: ALSO_SHOWN - 1]
     for number, other in enumerate(shown):
-        label = "also" if number == 0 else ""
+        label = t("also") if number == 0 else ""
         sign = Cell(glyphs.severity(other.severity) + " ", other.severity.value)
         say = Cell(cut(brief(plain(other.say)), max(10, width - 10)), "text")
-        lines.append((Cell(label.ljust(8), "key"), sign, say))
+        lines.append((Cell(fit(label, 8), "key"), sign, say))
     if len(others) > len(shown):
         more = t("and {n} more, below (n)", n=len(others) - len(shown))
         lines.append((Cell(f"{'':8}{more}", "dim"),))
@@ -226,8 +226,8 @@ def _finding(
 ) -> list[Line]:
     marks = [t("since {time}", time=units.age(now - finding.since))] if finding.since else []
     marks += [t("seen {n}x", n=finding.count)] if finding.count > 1 else []
-    marks += ["no longer seen, kept"] if finding.latched else []
-    marks += ["acknowledged"] if finding.acknowledged else []
+    marks += [t("no longer seen, kept")] if finding.latched else []
+    marks += [t("acknowledged")] if finding.acknowledged else []
     severity = finding.severity
     first: Line = (
         Cell(glyphs.pointer if selected else " ", "key"),
@@ -315,7 +315,7 @@ def _scheduler(facts: NodeFacts, width: int, now: float) -> list[Line]:
             "{id} {user} {name}, {n} nodes{end}",
             id=job.id, user=job.user, name=job.name, n=job.nodes, end=end,
         )  # fmt: skip
-        lines += labelled("job", plain(text), width, "text")
+        lines += labelled(t("job"), plain(text), width, "text")
     if not allocation.responding:
         lines += labelled(
             t("note"), t("the scheduler has lost its daemon on this node"), width, "unknown"

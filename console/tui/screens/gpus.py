@@ -125,7 +125,7 @@ class GpusScreen(MarkingScreen):
         shown = self.roster.shown(now)
         self.canvas.show(shown)
         odd = t("{n} odd", n=self.heat.odd())
-        self.draw_status(shown, view=f"gpus: {odd}")
+        self.draw_status(shown, view=t("gpus: {told}", told=odd))
         self._draw_metrics()
         self.draw_detail()
         self.draw_keys()

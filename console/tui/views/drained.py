@@ -12,7 +12,8 @@ from console.since import changes
 from console.tui import bars
 from console.tui.summary import STALE_S, brief
 from console.tui.text import Cell, Column, Line, choose, fit, plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs
+from console.tui.theme import word as severity_word
 from console.tui.view import GUTTER
 from console.tui.views.drained_judge import Advice, Was, Work, advise, whose, work
 from console.tui.words import t
@@ -224,7 +225,7 @@ def _since(was: Was | None, facts: NodeFacts, now: float) -> list[str]:
 
 
 def _signed(severity: Severity, word: str, glyphs: Glyphs) -> tuple[str, str]:
-    return f"{glyphs.severity(severity)} {word or WORDS[severity]}", severity.value
+    return f"{glyphs.severity(severity)} {word or severity_word(severity)}", severity.value
 
 
 def _work_cell(found: Work, column: str, glyphs: Glyphs) -> tuple[str, str]:

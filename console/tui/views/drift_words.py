@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from console import units
 from console.tui import bars
 from console.tui.text import Cell, Line, cut, plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded, said
 from console.tui.views.majorities import Majority, Odd
 from console.tui.words import t
@@ -45,7 +45,7 @@ def cell(table: Drift, key: str, row: Row, name: str, glyphs: Glyphs) -> _Words:
 def _severity(row: Row, glyphs: Glyphs) -> _Words:
     if row.severity is Severity.OK:
         return "", "dim"
-    return f"{glyphs.severity(row.severity)} {WORDS[row.severity]}", row.severity.value
+    return f"{glyphs.severity(row.severity)} {word(row.severity)}", row.severity.value
 
 
 def _what(table: Drift, key: str, row: Row, glyphs: Glyphs) -> _Words:
