@@ -134,10 +134,12 @@ def tick(table: Table, roster: Roster, names: set[str], now: float) -> dict[str,
 def tables(one: Fleet, roster: Roster) -> dict[str, Callable[[], Table]]:
     """The views by name."""
     from console.tui.views.drained import DrainedTable
+    from console.tui.views.fabric import FabricTable
     from console.tui.views.jobs import JobsTable
     from console.tui.views.log import LogTable
 
     return {
+        "fabric": lambda: FabricTable(one),
         "jobs": lambda: JobsTable(lambda: one),
         "drained": lambda: DrainedTable(lambda: one),
         "log": lambda: LogTable(lambda: one, roster.summary),
@@ -170,6 +172,55 @@ def measure(
         _say(label, told)
 
 
+def heat(one: Fleet, at: list[float], runs: int) -> None:
+    """Print the heat map: reading in slices (and the longest), another metric, ticks as drawn."""
+    from console.tui.app import SLICE_S
+    from console.tui.views.gpu_layout import arrange
+    from console.tui.views.gpu_words import minimap
+    from console.tui.views.gpus import HeatMap
+
+    names = list(one.nodes)
+    model = HeatMap(one)
+    layout = arrange(WIDTH, LINES - 4, len(names), 8, 7)
+    seen = names[: layout.columns * layout.visible(LINES - 4)]
+
+    def build() -> list[float]:
+        spent = []
+        while True:
+            began = time.process_time()
+            ended = model.build(SLICE_S, at[0])
+            spent.append(1000 * (time.process_time() - began))
+            if ended:
+                return spent
+
+    def draw() -> float:
+        began = time.process_time()
+        for name in seen:
+            model.block(name, layout.name, layout.cell, UNICODE, at[0], marked=False)
+        minimap([model.weight(name) for name in names], layout, LINES - 4, 0, UNICODE)
+        return 1000 * (time.process_time() - began)
+
+    def told(label: str, slices: list[float], drawn: float) -> None:
+        print(
+            f"  {label:12} read {sum(slices):6.1f} in {len(slices)} slices, longest "
+            f"{max(slices):.1f}   draw {drawn:.1f}"
+        )
+
+    model.update(names)
+    told("first", build(), draw())
+    for metric in ("power", "ecc", "temp"):
+        began = time.process_time()
+        model.choose(metric)
+        took = 1000 * (time.process_time() - began) + draw()
+        told(f"to {metric}", build(), took)
+    for label, some in (("1 %", set(names[::100])), ("all", set(names))):
+        for step in range(min(runs, 3)):
+            at[0] += 1.0 + 5.0 * (step == 2)
+            news(one, some, at[0], step)
+            model.update(some, seen)
+            told(f"{label}{', measured' if step == 2 else ''}", build(), draw())
+
+
 def _say(label: str, told: list[dict[str, float]]) -> None:
     whole = [sum(one.values()) for one in told]
     parts = "  ".join(
@@ -194,6 +245,9 @@ def main() -> None:
         if not asked.views or name in asked.views:
             print(f"{name}, {asked.nodes} nodes, ms of CPU")
             measure(one, make, at, asked.runs)
+    if not asked.views or "gpus" in asked.views:
+        print(f"gpus, {asked.nodes} nodes, ms of CPU")
+        heat(one, at, asked.runs)
     wanted = set(asked.views or SICK) & set(SICK)
     ill = sick(asked.nodes, at) if wanted else one
     for name, make in sick_tables(ill).items():

@@ -87,9 +87,8 @@ class FabricScreen(TableScreen):
         else:
             pane.styles.width, pane.styles.height = "1fr", int((height - 3) * small)
 
-    def redraw(self, now: float) -> None:
-        """See TableScreen; then the panel."""
-        super().redraw(now)
+    def _draw(self, now: float) -> None:
+        super()._draw(now)
         self._draw_pane()
 
     @on(Grid.Moved)

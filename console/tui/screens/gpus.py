@@ -103,11 +103,14 @@ class GpusScreen(MarkingScreen):
         if self.focused is None:
             self.set_focus(self.canvas)
         if not self.console_app.paused:
-            self.heat.update(self.take_news())
+            self.heat.update(self.take_news(), self.canvas.in_sight())
+        self._read_on(now)
+        self._draw(now)
+
+    def _read_on(self, now: float) -> None:
         if not self.building and not self.heat.build(TICK_SHARE_S, now):
             self.building = True
             self.run_worker(self._build(), group="read", exit_on_error=False)
-        self._draw(now)
 
     async def _build(self) -> None:
         """Read and measure the rest, giving way to keys."""
@@ -139,6 +142,14 @@ class GpusScreen(MarkingScreen):
         legend.show([gpu_words.legend(self.heat, glyphs, legend.size.width, numbers=numbers)])
 
     @on(HeatCanvas.Moved)
+    def _moved(self) -> None:
+        """What came into sight is read before the next tick."""
+        if not self.console_app.paused:
+            self.heat.update((), self.canvas.in_sight())
+            if self.heat.waiting:
+                self._read_on(self.console_app.now())
+        self.draw_detail()
+
     def draw_detail(self) -> None:
         """The GPU under the cursor, and why it is odd."""
         detail, why = self.query_one("#detail", Lines), self.query_one("#why", Lines)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from msgspec import Struct
 
 from console.fleet import Fleet
-from console.tui.summary import CURRENT, STALE_S
+from console.tui.summary import CURRENT
 from console.tui.text import plain
 from console.tui.views.gpu_metrics import Gpu, State
-from probes.event import Finding, Sample, Severity
+from probes.event import Finding, NodeStatus, Sample, Severity
 from probes.facts import NodeFacts
 from probes.reading import number, whole
 
@@ -29,17 +29,14 @@ class NodeGpus(Struct, frozen=True, kw_only=True, gc=False):
     gpus: tuple[Gpu, ...]
     severity: Severity
     """The node's verdict."""
-    seen: float | None
-    """Epoch seconds of its last sample."""
+    told: tuple[list[Finding], NodeStatus | None]
+    """The Fleet's findings and the node's status when it was read: others are news that do not
+    wait."""
     current: bool
     """Whether the conversation goes on."""
     role: str
     job: str
     """Ids of its jobs, "" for none or not known."""
-
-    def stale(self, now: float) -> bool:
-        """Whether its readings may not be shown as present ones."""
-        return not self.current or self.seen is None or now - self.seen > STALE_S
 
 
 def read(fleet: Fleet, name: str) -> NodeGpus:
@@ -50,7 +47,7 @@ def read(fleet: Fleet, name: str) -> NodeGpus:
     return NodeGpus(
         gpus=_gpus(facts, tops),
         severity=fleet.verdict(name),
-        seen=fleet.seen.get(name),
+        told=(fleet.findings[name], facts.status),
         current=facts.state in CURRENT,
         role=facts.node.role,
         job=plain(" ".join(sorted(job.id for job in jobs))),

@@ -114,24 +114,19 @@ class Usual:
         self.metric = metric
         everything = [value for values in groups.values() for value in values]
         self.scale = scale_of(thinned(everything), metric, before)
-        self._jobs: dict[tuple[str, str], Peers] = {}
-        self._roles: dict[str, Peers] = {}
-        if metric.kind is Kind.LEVEL:
-            self._compare(groups)
-
-    def _compare(self, groups: Mapping[tuple[str, str], Sequence[float]]) -> None:
-        roles: dict[str, list[float]] = {}
-        for (role, job), values in groups.items():
-            roles.setdefault(role, []).extend(values)
-            found = peers_of(values, self.metric) if len(values) >= LEAST else None
-            if found is not None:
-                self._jobs[role, job] = found
-        for role, values in roles.items():
-            found = peers_of(values, self.metric)
-            if found is not None:
-                self._roles[role] = found
+        self._groups = groups if metric.kind is Kind.LEVEL else {}
+        self._roles: dict[str, list[float]] = {}
+        for (role, _), values in self._groups.items():
+            self._roles.setdefault(role, []).extend(values)
+        self._found: dict[tuple[str, str | None], Peers | None] = {}
+        """(role, job; None for all of the role) -> medians, taken when first asked for: there may
+        be a thousand jobs."""
 
     def peers(self, role: str, job: str) -> tuple[Peers | None, str]:
         """Who to compare with, and the job they share, "" where it is the role."""
-        found = self._jobs.get((role, job))
-        return (found, job) if found is not None else (self._roles.get(role), "")
+        alone = len(self._groups.get((role, job), ())) >= LEAST
+        group = (role, job if alone else None)
+        if group not in self._found:
+            values = self._groups[role, job] if alone else self._roles.get(role, [])
+            self._found[group] = peers_of(values, self.metric)
+        return self._found[group], group[1] or ""

@@ -111,13 +111,13 @@ def detail(heat: HeatMap, name: str, place: int, glyphs: Glyphs, width: int, now
     cells = [Cell(f"{name} ", "title"), Cell(label(gpu), "title")]
     if gpu.device:
         cells.append(Cell(f" {plain(gpu.device)}", "dim"))
-    stale = node.stale(now)
+    stale = heat.stale(name, now)
     value = heat.values(name)[place] if place < len(node.gpus) else None
     if heat.metric.kind is not Kind.VERDICT:
         reading = shown(heat.metric, value, glyphs.missing)
         cells.append(Cell(f"  {heat.metric.name} {reading}", "stale" if stale else "text"))
     if stale:
-        age = None if node.seen is None else now - node.seen
+        age = heat.age(name, now)
         told = t("  no data yet") if age is None else t("  {age} old", age=units.age(age))
         cells.append(Cell(told, "stale"))
     peers, job = heat.usual.peers(node.role, node.job)

@@ -15,6 +15,7 @@ from rich.cells import cell_len
 
 from console import units
 from console.fleet import Fleet
+from console.tui.summary import STALE_S
 from console.tui.text import LEVELS, Cell, fit
 from console.tui.theme import ASCII, Glyphs
 from console.tui.views.gpu_metrics import BY_NAME, METRICS, Gpu, Kind, State
@@ -69,14 +70,32 @@ class HeatMap:
         self._values: dict[str, tuple[float | None, ...]] = {}
         self._odd: dict[str, tuple[Weight, int]] = {}
         """Node -> its weight, and how many of its GPUs are odd or have a finding."""
+        self._seen: dict[str, float | None] = {}
         self._unread: dict[str, None] = {}
+        self._later: dict[str, None] = {}
+        """Nodes whose readings may be a measurement old."""
         self._unweighed: dict[str, None] = {}
         self._measured_at: float | None = None
         self._blocks: dict[str, tuple[tuple[bool, bool, int, int, bool], Block]] = {}
 
-    def update(self, names: Collection[str]) -> None:
-        """These nodes have news; they are read when `build` comes to them."""
-        self._unread.update(dict.fromkeys(names))
+    def update(self, names: Collection[str], in_sight: Collection[str] = ()) -> None:
+        """These nodes have news. `build` reads at once what is in sight or has other findings; the
+        rest waits for the next measurement, for 4,000 nodes take 0.3 s of CPU."""
+        fleet = self.fleet
+        for name in names:
+            self._seen[name] = fleet.seen.get(name)
+            node = self._nodes.get(name)
+            told = fleet.findings[name], fleet.nodes[name].status
+            same = node is not None and node.told[0] is told[0] and node.told[1] is told[1]
+            (self._later if same else self._unread)[name] = None
+        for name in in_sight:
+            if self._later.pop(name, self) is None:
+                self._unread[name] = None
+
+    @property
+    def waiting(self) -> bool:
+        """Whether something is to be read at once."""
+        return bool(self._unread)
 
     def choose(self, name: str = "") -> None:
         """Show another metric, the next one without a name. Raises UsageError."""
@@ -92,11 +111,15 @@ class HeatMap:
     def build(self, budget_s: float, now: float) -> bool:
         """Read and measure for at most about `budget_s`; False while something is left."""
         until = time.perf_counter() + budget_s
+        due = self._measured_at is None or now - self._measured_at >= MEASURED_EVERY_S
+        if due and self._later:
+            self._unread.update(self._later)
+            self._later.clear()
         while self._unread:
             self._read(next(iter(self._unread)))
             if time.perf_counter() > until:
                 return False
-        if self._measured_at is None or now - self._measured_at >= MEASURED_EVERY_S:
+        if due:
             return self._measured(until, now)
         while self._unweighed:
             self._weigh(next(iter(self._unweighed)))
@@ -128,6 +151,7 @@ class HeatMap:
 
     def _read(self, name: str) -> None:
         self._unread.pop(name, None)
+        self._later.pop(name, None)
         node = self._nodes[name] = read(self.fleet, name)
         self.most = max(self.most, len(node.gpus))
         self._values.pop(name, None)
@@ -139,6 +163,16 @@ class HeatMap:
         if name not in self._nodes:
             self._read(name)
         return self._nodes[name]
+
+    def age(self, name: str, now: float) -> float | None:
+        """Seconds since the node's last sample; None when there never was one."""
+        seen = self._seen.get(name)
+        return None if seen is None else max(0.0, now - seen)
+
+    def stale(self, name: str, now: float) -> bool:
+        """Whether its readings may not be shown as present ones."""
+        age = self.age(name, now)
+        return not self.node(name).current or age is None or age > STALE_S
 
     def values(self, name: str) -> tuple[float | None, ...]:
         """What its GPUs read in the metric, in its unit."""
@@ -195,8 +229,7 @@ class HeatMap:
         self, name: str, width: int, cell: int, glyphs: Glyphs, now: float, *, marked: bool
     ) -> Block:
         """A node as drawn, its name in `width` cells, each GPU in `cell` (see Layout)."""
-        node = self.node(name)
-        stale = node.stale(now)
+        node, stale = self.node(name), self.stale(name, now)
         key = stale, marked, width, cell, glyphs is ASCII
         kept = self._blocks.get(name)
         if kept is None or kept[0] != key:

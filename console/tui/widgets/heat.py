@@ -111,6 +111,12 @@ class HeatCanvas(Widget, can_focus=True):
         if self.cursor != before:
             self.post_message(self.Moved())
 
+    def in_sight(self) -> list[str]:
+        """Nodes whose blocks are drawn now."""
+        columns = self.laid.columns
+        first = self.top * columns
+        return self.order[first : first + (self.laid.visible(self.size.height) + 1) * columns]
+
     def _keep_cursor(self, order: list[str]) -> None:
         if not order:
             self._left, self.cursor = self.cursor or self._left, None
