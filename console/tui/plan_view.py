@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
 from console.plan_notes import timeless
-from console.tui.text import Cell, Line, cut, plain
+from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
 from console.tui.view import SCHED_WORDS
@@ -140,7 +140,7 @@ def _outcome(name: str, now: str, step: Step | None, glyphs: Glyphs, width: int)
     return (
         Cell(f"{sign} ", "critical" if sign == glyphs.critical else "ok"),
         Cell(f"{name} ", "title"),
-        Cell(cut(now, max(0, width - len(name) - 3)), "text"),
+        Cell(cut(now, max(0, width - width_of(name) - 3)), "text"),
     )
 
 

@@ -11,7 +11,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from console import units
-from console.tui.text import LEVELS, Cell, Line, fit
+from console.tui.text import LEVELS, Cell, Line, fit, width_of
+from console.tui.words import t
 
 AXIS = 8
 """Cells left of a plot: its highest and lowest value with the unit, and the axis."""
@@ -101,10 +102,11 @@ def framed(
 
 def time_axis(width: int, span_s: float) -> str:
     """`-24h          -12h          now`, exactly `width` cells; what does not fit is left out."""
-    begin, half, end = f"-{_span(span_s)}", f"-{_span(span_s / 2)}", "now"
-    if width < len(begin) + len(end) + 1:
+    begin, half, end = f"-{_span(span_s)}", f"-{_span(span_s / 2)}", t("now")
+    free = width - len(begin) - width_of(end)
+    if free < 1:
         return fit("", width)
-    line = begin + " " * (width - len(begin) - len(end)) + end
+    line = begin + " " * free + end
     at = width // 2
     room = line[at - 1 : at + len(half) + 1]
     if at > 1 and len(room) == len(half) + 2 and not room.strip():

@@ -6,7 +6,7 @@ import time
 
 from console.recording.moment import clock
 from console.recording.player import Playing
-from console.tui.text import Cell, Line
+from console.tui.text import Cell, Line, width_of
 from console.tui.theme import Glyphs
 from console.tui.words import t
 
@@ -25,7 +25,7 @@ def replay_bar(playing: Playing, glyphs: Glyphs, width: int) -> Line:
     for when in (date, date[11:], ""):
         tail = (Cell(f" {when}" if when else "", "text"), Cell(f" x{playing.speed:g}", "key"),
                 Cell(f" {state}" if state else "", "warn"))  # fmt: skip
-        room = width - sum(len(cell.text) for cell in (*head, *tail))
+        room = width - sum(width_of(cell.text) for cell in (*head, *tail))
         if room >= TRACK_LEAST or not when:
             break
     if room < TRACK_LEAST:

@@ -17,7 +17,7 @@ from console.node_log import NodeLog
 from console.tui import commands, node_find
 from console.tui.kernel_view import TROUBLE, boot_at, log_lines
 from console.tui.screens.commanding import CommandingScreen
-from console.tui.text import Cell, Line, cut, plain
+from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines, Sheet
 from console.tui.words import t
@@ -182,7 +182,7 @@ class KernelScreen(CommandingScreen):
         room, shown = lines.size.width, []
         for part in parts:
             shown.append(Cell(cut(part.text, room), part.style))
-            room = max(0, room - len(shown[-1].text))
+            room = max(0, room - width_of(shown[-1].text))
         lines.show([tuple(shown)])
 
     def action_follow(self) -> None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from console import units
 from console.tui import bars
-from console.tui.text import Cell, Line, cut, plain
+from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded, said
 from console.tui.views.majorities import Majority, Odd
@@ -128,7 +128,7 @@ def why(table: Drift, row: Row, glyphs: Glyphs, width: int) -> Line:
         return bars.why(None, told, glyphs, width)
     shared = table.places.shared(row.names) if row.kind == "fact" else None
     lead = cut(said(shared), max(0, width // 3)) + "  " if shared is not None else ""
-    rest = bars.why(_finding(row.fact, row), "", glyphs, max(0, width - len(lead)))
+    rest = bars.why(_finding(row.fact, row), "", glyphs, max(0, width - width_of(lead)))
     return (rest[0], Cell(lead, "warn"), *rest[1:]) if lead else rest
 
 

@@ -9,7 +9,7 @@ from textual.timer import Timer
 
 from console.tui.commands import BY_ID
 from console.tui.screens.inside import Inside
-from console.tui.text import Cell, Line, cut, wrap
+from console.tui.text import Cell, Line, cut, width_of, wrap
 from console.tui.tour import CONFIRM, HELP, STEPS, Progress, Scene, begin
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.sheet import Lines
@@ -98,7 +98,7 @@ class Tour:
         head = cut(f"{rule * 2} {head} ", width)
         text = self.progress.text(now, self._key)
         lines = [(Cell(f" {line}", "title"),) for line in wrap(text, width - 2)]
-        return [(Cell(head.ljust(width, rule), "key"),), *lines]
+        return [(Cell(head + rule * (width - width_of(head)), "key"),), *lines]
 
     def _key(self, command: str) -> str:
         own = self._app.keymap.get(command)
