@@ -9,34 +9,28 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import lru_cache
 
-from msgspec import Struct
-
 from console.fleet import Fleet
 from console.tui import bars
 from console.tui.text import Cell, Column, Line, choose, fit, plain
 from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
 from console.tui.views.job_cells import STRIP, JobRow, NodeRow, cell, node_cell
-from console.tui.views.job_figures import Estimates, bars_of, gpu_values, is_fresh, use
+from console.tui.views.job_figures import Energy, Estimates, Uses, bars_of, gpu_values, is_fresh
 from console.tui.views.job_layers import LAYERS, Facts, layers, own_verdict
-from console.tui.views.job_shares import NOBODY, Share, shares
+from console.tui.views.job_members import Members
+from console.tui.views.job_shares import IDLE, NOBODY, Share
 from console.tui.words import t
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
-from inventory.scheduler import Job
-from probes.event import Finding, Sample, Severity, worst
+from probes.event import Finding, Severity, worst
 
 SEPARATOR = "\x1f"
 """Between the parts of a row's key; never drawn."""
+ENDS = (IDLE, NOBODY)
+"""Rows that are no job: they come last, in this order."""
+IDLE_RANK = Severity.WARN.rank - 0.5
+"""A job whose GPUs do nothing comes before those that are well."""
 ORDERS = ("worst", "largest", "longest")
-
-
-class _Seen(Struct, frozen=True):
-    """What a node's shares were made from."""
-
-    jobs: tuple[Job, ...] | None
-    processes: Sample | None
-    gpus: int
 
 
 class JobsTable:
@@ -46,13 +40,11 @@ class JobsTable:
         """`fleet` gives the one that is shown now."""
         self._fleet = fleet
         self.order = ORDERS[0]
-        self.estimates = Estimates()
-        self.members: dict[str, dict[str, Share]] = {}
+        self.estimates, self.uses = Estimates(), Uses()
+        self._who = Members(fleet().nodes)
+        self.members = self._who.jobs
         """Job's key -> its nodes, in natural order."""
-        self._index = {name: i for i, name in enumerate(fleet().nodes)}
-        self._seen: dict[str, _Seen] = {}
-        self._of: dict[str, list[Share]] = {}
-        self._scheduled: set[str] = set()
+        self._index = self._who.index
         self._open: set[str] = set()
         self._keys: list[str] = []
         self._rows: dict[str, JobRow] = {}
@@ -70,44 +62,15 @@ class JobsTable:
     def update(self, names: Collection[str], now: float) -> None:
         """See Table."""
         fleet = self._fleet()
-        for name in names:
-            facts = fleet.nodes[name]
-            told = facts.allocation
-            if told is not None:
-                self._scheduled.add(name)
-            seen = _Seen(
-                told.jobs if told is not None else None,
-                facts.latest.get(("processes", "")),
-                len(facts.latest),
-            )
-            before = self._seen.get(name)
-            if before is None or not _same(before, seen):
-                self._seen[name] = seen
-                self._share(name, shares(facts))
+        for name in self._who.update(fleet, names):
+            self.estimates.forget(name)
         first = {key: self.members[key] for key in self._wanted if key in self.members}
         self.estimates.go_on(fleet, {**first, **self.members}, now)
+        self._who.take_idle(self.estimates.idle)
+        if first:  # else this is a further piece of the same tick
+            self.uses.turn(first)
         self._wanted.clear()
         self._rows.clear()
-
-    def _share(self, name: str, now: list[Share]) -> None:
-        before = self._of.get(name, [])
-        self._of[name] = now
-        if not now:
-            self.estimates.forget(name)
-        keys = {share.key for share in now}
-        for share in before:
-            if share.key not in keys:
-                members = self.members[share.key]
-                del members[name]
-                if not members:
-                    del self.members[share.key]
-        for share in now:
-            members = self.members.setdefault(share.key, {})
-            last = next(reversed(members), None) if name not in members else None
-            members[name] = share
-            if last is not None and self._index[last] > self._index[name]:
-                ordered = sorted(members.items(), key=lambda one: self._index[one[0]])
-                self.members[share.key] = dict(ordered)
 
     # ------------------------------------------------------------------ rows
 
@@ -115,7 +78,9 @@ class JobsTable:
         """See Table: jobs with a node that is shown."""
         jobs: Iterable[str] = self.members
         if len(shown) < len(self._index):
-            jobs = {share.key for name in shown for share in self._of.get(name, ())}
+            jobs = {share.key for name in shown for share in self._who.of.get(name, ())}
+            if not self.members.get(IDLE, {}).keys().isdisjoint(shown):
+                jobs.add(IDLE)
         order = sorted(jobs, key=self._place)
         keys: list[str] = []
         for key in order:
@@ -131,11 +96,11 @@ class JobsTable:
         size = -len(members)
         name = _natural(key)
         if self.order == "largest":
-            return key == NOBODY, size, 0.0, name
+            return key in ENDS, size, 0.0, name
         if self.order == "longest":
             began = job.start_at if job is not None else None
-            return key == NOBODY, float("inf") if began is None else began, size, name
-        return key == NOBODY, -self._trouble(key), size, name
+            return key in ENDS, float("inf") if began is None else began, size, name
+        return key in ENDS, -self._trouble(key), size, name
 
     def _trouble(self, key: str) -> float:
         """Worst first; among equals a job that is itself in trouble before one with a sick node."""
@@ -147,6 +112,8 @@ class JobsTable:
             if found:
                 own = [f.severity.rank + 0.5 for f in found if about(f, share)]
                 rank = max(rank, *own) if own else rank
+            if rank < IDLE_RANK and not share.names.isdisjoint(self._who.idle_jobs):
+                rank = IDLE_RANK
         return rank
 
     def _inside(self, key: str) -> list[str]:
@@ -167,7 +134,7 @@ class JobsTable:
         fleet, members = self._fleet(), self.members[key]
         self._wanted[key] = None
         names = frozenset().union(*(share.names for share in members.values()))
-        energy = self.estimates.energy(members)
+        energy = self.estimates.energy(members) if key != IDLE else self._burnt()
         found = self._findings(members)
         job = next((share.job for share in members.values() if share.job is not None), None)
         verdicts = [fleet.verdict(name) for name in members]
@@ -177,16 +144,19 @@ class JobsTable:
             job, list(members.values()), told, own, found, self.estimates.motion(names),
             self.estimates.tells_steps(names), energy.idle_w or 0.0,
         )  # fmt: skip
-        use_now = use(fleet, members, now)
         made = self._rows[key] = JobRow(
             key=key, job=job, users=_users(members.values()), names=tuple(members),
-            severity=Severity.WARN if key == NOBODY else worst(verdicts),
-            layers=layers(of, now), use=use_now,
-            step=self.estimates.step(key, names), energy=energy,
-            findings=() if key == NOBODY else found,
+            severity=_OF_ENDS.get(key) or worst(verdicts),
+            layers=layers(of, now), use=self.uses.of(fleet, key, members, now),
+            step=self.estimates.step(key, names) if key not in ENDS else None, energy=energy,
+            findings=() if key in ENDS else found,
             open=key in self._open,
         )  # fmt: skip
         return made
+
+    def _burnt(self) -> Energy:
+        found = self.estimates.idle.values()
+        return Energy(sum(one.watts for one in found), sum(len(one.devices) for one in found), None)
 
     def _findings(self, members: dict[str, Share]) -> tuple[Finding, ...]:
         """Of the job itself, then of its nodes; worst first."""
@@ -206,7 +176,7 @@ class JobsTable:
         found = tuple(f for f in fleet.findings[name] if f.severity is not Severity.OK)
         return NodeRow(
             name=name, share=share, severity=fleet.verdict(name), findings=found,
-            use=use(fleet, {name: share}, now),
+            use=self.uses.of(fleet, f"{key}{SEPARATOR}{name}", {name: share}, now),
             utils=bars_of(gpu_values(facts, share.devices, "util_percent")) if fresh else "",
             age_s=None if fresh else fleet.age(name, now),
         )  # fmt: skip
@@ -295,10 +265,13 @@ class JobsTable:
         top = next((f for f in self.findings(key) if not f.acknowledged), None)
         if job not in self.members:
             return ()
-        if name or (top is not None and job != NOBODY):
+        if name or (top is not None and job not in ENDS):
             return bars.why(top, t("{node}: no findings", node=name), glyphs, width)
         if job == NOBODY:
             text = t("the scheduler knows no job there: who works past it? enter unfolds")
+            return bars.why(None, text, glyphs, width)
+        if job == IDLE:
+            text = t("jobs hold these GPUs and do nothing with them: ask their owners")
             return bars.why(None, text, glyphs, width)
         said = self.row(job, self._fleet().clock()).layers
         parts = [f"{what}: {layer.say}" for what, layer in said.items() if layer.say]
@@ -306,14 +279,14 @@ class JobsTable:
 
     def headline(self) -> str:
         """See Table."""
-        jobs = len(self._keys) - (NOBODY in self._keys)
+        jobs = sum(1 for key in self._keys if key not in ENDS)
         told = t("{n} jobs", n=jobs)
-        if not self._scheduled:
+        if not self._who.scheduled:
             told = t("no scheduler: {n} by their processes", n=jobs)
         stray = self.members.get(NOBODY)
         if stray:
             told = t("{told}, {n} nodes busy without one", told=told, n=len(stray))
-        idle = self.estimates.idle_gpus
+        idle = self._burnt().idle_gpus
         if idle:
             told = t("{told}, {n} GPUs idle in jobs", told=told, n=idle)
         orders = {"largest": t("largest first"), "longest": t("longest running first")}
@@ -331,11 +304,8 @@ def about(finding: Finding, share: Share) -> bool:
     return named is None or named[1].rstrip(":,") in share.names
 
 
+_OF_ENDS = {NOBODY: Severity.WARN, IDLE: Severity.INFO}
 _natural = lru_cache(maxsize=8192)(natural_key)
-
-
-def _same(before: _Seen, now: _Seen) -> bool:
-    return before.processes is now.processes and before.gpus == now.gpus and before.jobs == now.jobs
 
 
 def _users(members: Iterable[Share]) -> str:

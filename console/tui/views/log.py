@@ -12,22 +12,20 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import structs
 
-from console import units
 from console.fleet import Fleet, LogEntry
 from console.tui import bars
 from console.tui.filter import Filter, Subject
 from console.tui.text import Cell, Column, Line, choose, cut, fit
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
 from console.tui.views.log_entries import (
     Entry,
-    clock,
-    kind_word,
     of_allocation,
     of_finding,
     of_start,
     of_step,
 )
+from console.tui.views.log_line import LogLine, cell
 from console.tui.words import t
 from inventory.scheduler import Allocation, Step
 from probes.event import Finding, Severity
@@ -40,30 +38,6 @@ PIECE = 400
 """Happenings taken in at once, at some 20 us each."""
 AHEAD_S = 60.0
 """Lines that other clocks have written; what is further ahead is not of the moment shown."""
-
-
-class _Line(Subject):
-    """An entry as the filter sees it."""
-
-    def __init__(self, entry: Entry, node: Subject | None, now: float) -> None:
-        self.entry, self.node, self.now = entry, node, now
-
-    @property
-    def text(self) -> str:
-        return self.entry.lower
-
-    def words(self, field: str) -> tuple[str, ...]:
-        entry = self.entry
-        own = {
-            "state": (entry.severity.value,), "node": entry.about, "rule": (entry.rule,),
-            "xid": entry.xids, "user": (entry.who.partition("@")[0],),
-        }.get(field, ())  # fmt: skip
-        return (*filter(None, own), *(self.node.words(field) if self.node else ()))
-
-    def number(self, field: str) -> float | None:
-        if field == "age":
-            return max(0.0, self.now - self.entry.at)
-        return self.node.number(field) if self.node else None
 
 
 class LogTable:
@@ -230,12 +204,13 @@ class LogTable:
         if hit is None:
             entry = self.entries[key]
             known = entry.node in self._fleet().nodes
-            line = _Line(entry, self._subject(entry.node) if known else None, now)
+            line = LogLine(entry, self._subject(entry.node) if known else None, now)
             hit = self._hits[key] = self.filter(line)
         return hit
 
     def columns(self, width: int) -> list[Column]:
         """See Table."""
+        words = 20 if width < 80 else 28 if width < 100 else 60
         longest = max(map(len, self._fleet().nodes), default=6)
         node = max(6, min(24, longest, width // 5))
         return choose(
@@ -247,13 +222,7 @@ class LogTable:
                 Column("node", t("NODE"), node, 3),
                 Column("who", t("WHO, FROM"), 22, 7),
                 Column("source", t("SOURCE"), 9, 8),
-                Column(
-                    "text",
-                    t("HAPPENED"),
-                    20 if width < 80 else 28 if width < 100 else 60,
-                    4,
-                    flexible=True,
-                ),
+                Column("text", t("HAPPENED"), words, 4, flexible=True),
             ),
             width,
         )
@@ -265,7 +234,7 @@ class LogTable:
             return [Cell(fit("", column.width)) for column in columns]
         if entry.who and all(column.name != "who" for column in columns):
             entry = structs.replace(entry, text=f"{entry.who}: {entry.text}")
-        return [_cell(entry, column, glyphs, now) for column in columns]
+        return [cell(entry, column, glyphs, now) for column in columns]
 
     def nodes(self, key: str) -> Sequence[str]:
         """See Table."""
@@ -303,26 +272,3 @@ class LogTable:
         if new:
             told = t("{new} new above, {n} lines", new=new, n=len(shown))
         return f"{told}; {self.trouble}" if self.trouble else told
-
-
-def _cell(entry: Entry, column: Column, glyphs: Glyphs, now: float) -> Cell:
-    text, style = "", "stale" if entry.past else "text"
-    match column.name:
-        case "when":
-            text, style = clock(entry.at, now), "stale" if entry.past else "dim"
-        case "severity":
-            text = f"{glyphs.severity(entry.severity)} {WORDS[entry.severity]}"
-            style = style if entry.past else entry.severity.value
-        case "kind":
-            text = kind_word(entry.kind)
-        case "node":
-            many = len(entry.about) > 1
-            text = t("{n} nodes", n=len(entry.about)) if many else "".join(entry.about)
-            style = style if entry.past else "title"
-        case "who":
-            text = entry.who or units.ABSENT
-        case "source":
-            text = entry.source
-        case "text":
-            text = entry.text
-    return Cell(fit(text, column.width, column.align), style)
