@@ -9,11 +9,11 @@ from msgspec import Struct
 from console import units
 from console.tui.summary import brief
 from console.tui.text import plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded
 from console.tui.views.job_figures import Energy, Step, Use
 from console.tui.views.job_layers import WAITS, Layer, summary
-from console.tui.views.job_shares import NOBODY, Share
+from console.tui.views.job_shares import IDLE, NOBODY, Share
 from console.tui.words import t
 from inventory.scheduler import Job
 from probes.event import Finding, Severity
@@ -47,7 +47,9 @@ class JobRow(Struct, frozen=True, kw_only=True):
         """The job's id, or the owner's name."""
         if self.job is not None:
             return plain(self.job.id)
-        return t("no job") if self.key == NOBODY else plain(self.key.rpartition(" ")[2])
+        if self.key in (NOBODY, IDLE):
+            return t("no job") if self.key == NOBODY else t("idle")
+        return plain(self.key.rpartition(" ")[2])
 
 
 class NodeRow(Struct, frozen=True, kw_only=True):
@@ -141,7 +143,7 @@ def motion(findings: tuple[Finding, ...]) -> Told:
 
 
 def _signed(severity: Severity, glyphs: Glyphs) -> Told:
-    return f"{glyphs.severity(severity)} {WORDS[severity]}", severity.value
+    return f"{glyphs.severity(severity)} {word(severity)}", severity.value
 
 
 def _layer(layer: Layer, glyphs: Glyphs) -> Told:

@@ -22,6 +22,8 @@ from probes.steps_told import FRESH_S
 
 NODES_A_TURN = 12
 """Nodes of which energy is worked out in one turn, at some 0.2 ms each."""
+IN_SIGHT = 600
+"""Nodes of which use is read in one tick."""
 KEPT_S = 30.0
 """How long an estimate stands: idle burn is about ten minutes, a period about a minute."""
 MOTION_S = 5.0
@@ -55,22 +57,62 @@ def gpu_values(facts: NodeFacts, devices: Iterable[str], metric: str) -> list[fl
     return [value for value in read if value is not None]
 
 
-def use(fleet: Fleet, members: dict[str, Share], now: float) -> Use:
-    """Over these nodes."""
-    util: list[float] = []
-    watts: list[float] = []
-    fresh = gpus = nodes = 0
-    for name, share in members.items():
-        gpus += len(share.devices)
-        if is_fresh(fleet, name, now):
-            facts = fleet.nodes[name]
-            here = gpu_values(facts, share.devices, "util_percent")
-            util += here
-            watts += gpu_values(facts, share.devices, "power_w")
-            fresh += len(here)
-            nodes += 1
-    mean = sum(util) / len(util) if util else None
-    return Use(fresh, gpus, mean, sum(watts) if watts else None, nodes)
+class Uses:
+    """Sums of each job, its nodes read again in turn: a node takes some 9 us."""
+
+    def __init__(self) -> None:
+        """Nothing read."""
+        self._known: dict[str, dict[str, tuple[float, _Part]]] = {}
+        self._left = IN_SIGHT
+        self._every_s = 0.0
+
+    def turn(self, jobs: dict[str, dict[str, Share]]) -> None:
+        """A new tick with these jobs in sight; the others are forgotten."""
+        self._known = {key: self._known[key] for key in jobs if key in self._known}
+        self._left = IN_SIGHT
+        self._every_s = sum(map(len, jobs.values())) / IN_SIGHT
+
+    def of(self, fleet: Fleet, key: str, members: dict[str, Share], now: float) -> Use:
+        """Each node as read at most so many seconds ago as thousands of nodes are in sight."""
+        known = self._known.setdefault(key, {})
+        util = watts = 0.0
+        fresh = gpus = powered = nodes = 0
+        for name, share in members.items():
+            gpus += len(share.devices)
+            before = known.get(name)
+            if before is None or now - before[0] >= self._every_s:
+                if self._left > 0:
+                    self._left -= 1
+                    before = known[name] = now, _part(fleet, name, share, now)
+                elif before is None:
+                    continue
+            part = before[1]
+            util += part.util
+            watts += part.watts
+            fresh += part.gpus
+            powered += part.powered
+            nodes += part.nodes
+        mean = util / fresh if fresh else None
+        return Use(fresh, gpus, mean, watts if powered else None, nodes)
+
+
+class _Part(NamedTuple):
+    """What one node adds to the sums; nothing when its readings are not fresh."""
+
+    gpus: int = 0
+    util: float = 0.0
+    powered: int = 0
+    watts: float = 0.0
+    nodes: int = 0
+
+
+def _part(fleet: Fleet, name: str, share: Share, now: float) -> _Part:
+    if not is_fresh(fleet, name, now):
+        return _Part()
+    facts = fleet.nodes[name]
+    util = gpu_values(facts, share.devices, "util_percent")
+    watts = gpu_values(facts, share.devices, "power_w")
+    return _Part(len(util), sum(util), len(watts), sum(watts), 1)
 
 
 class Step(NamedTuple):
@@ -91,6 +133,14 @@ class Energy(NamedTuple):
     joules_per_pflop: float | None
 
 
+class Idle(NamedTuple):
+    """GPUs of one node that do nothing although jobs hold them."""
+
+    jobs: frozenset[str]
+    devices: tuple[str, ...]
+    watts: float
+
+
 class Estimates:
     """What takes too long to be worked out in every tick."""
 
@@ -99,8 +149,10 @@ class Estimates:
         self.steps: dict[str, tuple[float, Step | None]] = {}
         """Job's key -> when it was looked for, what was found."""
         self._energy: dict[str, tuple[float, Efficiency]] = {}
-        self.idle_gpus = 0
-        """GPUs of jobs that have done nothing for long, of the nodes worked out."""
+        self._work: dict[str, dict[str, tuple[float, float]]] = {}
+        """Node -> job -> watts and TFLOP/s of its GPUs that have both figures."""
+        self.idle: dict[str, Idle] = {}
+        """Node -> its GPUs that have done nothing for long, where there are any."""
         self._motion: dict[str, Motion] = {}
         self._told: dict[str, Step] = {}
         self._well: set[str] = set()
@@ -112,10 +164,13 @@ class Estimates:
             self._looked = now
             self._look(fleet, now)
         for name in self._due(jobs, now):
-            self.forget(name)
             found = efficiency(fleet.nodes[name], fleet.rules)
             self._energy[name] = now, found
-            self.idle_gpus += _idle(found)
+            self._work[name] = _work(found)
+            if found.idle_gpus:
+                self.idle[name] = _idle(found)
+            else:
+                self.idle.pop(name, None)
         for key, members in jobs.items():
             before = self.steps.get(key)
             if before is None or now - before[0] >= KEPT_S:
@@ -124,9 +179,9 @@ class Estimates:
 
     def forget(self, name: str) -> None:
         """No job is on the node any more."""
-        before = self._energy.pop(name, None)
-        if before is not None:
-            self.idle_gpus -= _idle(before[1])
+        self._energy.pop(name, None)
+        self._work.pop(name, None)
+        self.idle.pop(name, None)
 
     def _due(self, jobs: dict[str, dict[str, Share]], now: float) -> list[str]:
         due: list[str] = []
@@ -184,15 +239,25 @@ class Estimates:
             for job in share.names:
                 idle += found[1].idle_burn_w.get(job, 0.0)
                 gpus += len(found[1].idle_gpus.get(job, ()))
-            for one in found[1].gpus:
-                if one.device in share.devices and one.watts and one.hfu_tflops:
-                    flops += one.hfu_tflops
-                    watts += one.watts
+                spent, done = self._work[name].get(job, (0.0, 0.0))
+                watts += spent
+                flops += done
         return Energy(idle if known else None, gpus, 1000 * watts / flops if flops > 0 else None)
 
 
-def _idle(found: Efficiency) -> int:
-    return sum(map(len, found.idle_gpus.values()))
+def _work(found: Efficiency) -> dict[str, tuple[float, float]]:
+    sums: dict[str, tuple[float, float]] = {}
+    for one in found.gpus:
+        if one.job and one.watts and one.hfu_tflops:
+            watts, flops = sums.get(one.job, (0.0, 0.0))
+            sums[one.job] = watts + one.watts, flops + one.hfu_tflops
+    return sums
+
+
+def _idle(found: Efficiency) -> Idle:
+    labels = {label for labels in found.idle_gpus.values() for label in labels}
+    devices = tuple(use.device for use in found.gpus if use.job and use.label in labels)
+    return Idle(frozenset(found.idle_gpus), devices, sum(found.idle_burn_w.values()))
 
 
 def estimate(fleet: Fleet, members: dict[str, Share], now: float) -> Step | None:

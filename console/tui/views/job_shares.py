@@ -13,6 +13,8 @@ from probes.ranks_scene import processes
 
 NOBODY = "stray"
 """Key of GPUs that are busy without a job."""
+IDLE = "idle"
+"""Key of GPUs that have done nothing for long, although jobs hold them."""
 
 
 class Share(Struct, frozen=True, kw_only=True):
