@@ -54,9 +54,9 @@ def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
     return lines
 
 
-def labelled(label: str, text: str, width: int, style: str) -> list[Line]:
+def labelled(label: str, text: str, width: int, style: str, column: int = COLUMN) -> list[Line]:
     """A label and wrapped text beside it."""
-    return _labelled(label, text, width, style, COLUMN)
+    return _labelled(label, text, width, style, column)
 
 
 def _before(plan: Plan, before: Mapping[str, Allocation], width: int) -> Iterable[Line]:
