@@ -18,7 +18,11 @@ def chosen(request: Request, *, tour: bool) -> tuple[Request, bool]:
     if not dialogue.wanted(request):
         return request, tour
     from console.launch import run_async
+    from console.preferences import load
+    from console.tui import words
 
+    likes = load()
+    words.speak(likes.language, ascii=bool(likes.ascii))
     answers: list[dialogue.Chosen] = []
 
     async def asked() -> int:

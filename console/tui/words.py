@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import codecs
 import gettext
+import os
 import re
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -44,6 +46,12 @@ def use(language: str) -> None:
         if language == "en"
         else gettext.translation(DOMAIN, CATALOGUES, [language])
     )
+
+
+def speak(wanted: str = "auto", *, ascii: bool = False) -> None:  # noqa: A002 - as preferences say
+    """Use the language that the operator wants and this process's terminal can show."""
+    encoding = "ascii" if ascii else getattr(sys.__stderr__, "encoding", None)
+    use(language_of(os.environ, encoding, wanted))
 
 
 def language_of(environ: Mapping[str, str], encoding: str | None, wanted: str = "auto") -> str:

@@ -58,7 +58,7 @@ def _called() -> Iterator[tuple[str, str]]:
                 message = node.args[0]
                 if isinstance(message, ast.Constant):
                     yield str(message.value), where
-                elif isinstance(message, ast.JoinedStr | ast.BinOp):
+                elif isinstance(message, ast.JoinedStr | ast.BinOp | ast.IfExp):
                     raise ValueError(f"{where}:{node.lineno}: not a literal")
 
 
