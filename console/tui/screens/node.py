@@ -19,10 +19,13 @@ from console.tui.text import Cell, Line, cut, fit, plain
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines, Sheet
 from console.tui.words import t
+from inventory.errors import UsageError
 from probes.event import Finding
 
 READ_AGAIN_S = 60.0
 """The memory's finest interval is five minutes; findings and drains come at any time."""
+AROUND = 3
+"""Lines shown around what was searched for."""
 PANEL = 18
 PANEL_FROM = 120
 """From this width on, the sections are listed at the side."""
@@ -41,7 +44,7 @@ class NodeScreen(CommandingScreen):
     def __init__(self, node: str, at: tuple[str, str] | None = None) -> None:
         """`node` is a name of the inventory; `at` the finding to begin with, else the first."""
         super().__init__()
-        self.node = node
+        self.node = self.about = node
         self.selected = at
         """(rule, device) of the finding the operator is at; the first one until they move."""
         self.sheet = NodeSheet([], [], [])
@@ -241,10 +244,18 @@ class NodeScreen(CommandingScreen):
             self._go_to(self.section)
 
     def action_metric(self, text: str = "") -> None:
-        """The next metric of the plots."""
-        self._plot(self.wish._replace(metric=(self.wish.metric + 1) % len(METRICS)))
+        """The next metric of the plots, or the first whose name begins so."""
+        names = [metric.id for metric in METRICS]
+        wanted = [i for i, name in enumerate(names) if text and name.startswith(text.strip())]
+        if text and not wanted:
+            raise UsageError(
+                t("there is no metric {name!r} here", name=text),
+                instead=t("one of {names}", names=" ".join(names)),
+            )
+        at = wanted[0] if wanted else (self.wish.metric + 1) % len(METRICS)
+        self._plot(self.wish._replace(metric=at))
 
-    def action_span(self, text: str = "") -> None:
+    def action_span(self) -> None:
         """More of the past, then the last minutes again."""
         self._plot(self.wish._replace(span=(self.wish.span + 1) % len(SPANS)))
 
@@ -289,7 +300,7 @@ class NodeScreen(CommandingScreen):
     def _to_hit(self) -> None:
         if self._hits:
             line = self._hits[self._hit % len(self._hits)]
-            self.body.reveal(line, line)
+            self.body.reveal(max(0, line - AROUND), min(len(self.sheet.lines) - 1, line + AROUND))
         self.draw_keys(marks=True)
 
     def action_back(self) -> None:

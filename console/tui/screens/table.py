@@ -19,7 +19,7 @@ from console.tui.widgets.sheet import Lines
 from console.tui.words import t
 from probes.event import Severity
 
-SLICE = 1000
+SLICE = 500
 """Nodes taken in at once: a few microseconds each, so that a key waits 20 ms at most."""
 BREATH_S = 0.01
 
@@ -97,7 +97,7 @@ class TableScreen(MarkingScreen):
             self._rows = self.table.rows(shown, now)
             self.grid.show(self._rows)
             headline = self.table.headline()
-        self.draw_status(shown, view=f"{self.SCREEN_NAME}: {headline}")
+        self.draw_status(shown, view=t("{view}: {told}", view=t(self.SCREEN_NAME), told=headline))
         self.draw_why()
         self.draw_keys()
 

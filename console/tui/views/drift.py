@@ -102,7 +102,11 @@ class Drift:
 
     def _list(self) -> None:
         seen = frozenset(self._shown)
-        rows = [row for of in sorted(self._roles) for row in _of_role(self._roles[of], seen)]
+        rows = [
+            row
+            for of in sorted(self._roles)
+            for row in _of_role(self._roles[of], self._shown, seen)
+        ]
         rows.sort(key=_order)
         self._keys, self._by_key = [], {}
         for row in rows:
@@ -180,13 +184,12 @@ class Drift:
         rows = [row for row in self._by_key.values() if row.kind == "fact" and row.fact is not None]
         nodes = {name for row in rows for name in row.names}
         splits = sum(row.fact is not None and row.fact.split for row in rows)
-        facts = len(rows) - splits
         if not rows:
             return t("no fact differs")
+        told = {"facts": len(rows) - splits, "nodes": len(nodes), "splits": splits}
         if splits:
-            return t("{facts} facts differ on {nodes} nodes, {splits} split",
-                     facts=facts, nodes=len(nodes), splits=splits)  # fmt: skip
-        return t("{facts} facts differ on {nodes} nodes", facts=facts, nodes=len(nodes))
+            return t("facts that differ: {facts} on {nodes} nodes, splits: {splits}", **told)
+        return t("facts that differ: {facts} on {nodes} nodes", **told)
 
     def why(self, key: str, glyphs: Glyphs, width: int) -> Line:
         """See Table."""
@@ -225,12 +228,13 @@ def _key(row: Row) -> str:
     return SEPARATOR.join((row.kind, row.role, row.fact.fact, row.fact.group))
 
 
-def _of_role(one: Role, seen: frozenset[str]) -> Iterator[Row]:
+def _of_role(one: Role, shown: Sequence[str], seen: frozenset[str]) -> Iterator[Row]:
     """Facts that differ on a node that is shown; then what is alike, and who is silent."""
     alike = 0
     for fact in one.facts:
-        odd = () if fact.split else tuple(n for o in fact.odd for n in o.names)
-        names = tuple(n for n in dict.fromkeys((*odd, *fact.unknown)) if n in seen)
+        odd = set() if fact.split else {n for o in fact.odd for n in o.names}
+        wanted = odd.union(fact.unknown)
+        names = tuple(n for n in shown if n in wanted) if wanted else ()
         concerned = names or (fact.split and any(n in seen for o in fact.odd for n in o.names))
         if not concerned:
             alike += not (fact.odd or fact.unknown)

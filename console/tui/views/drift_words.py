@@ -73,7 +73,7 @@ def _usual(row: Row) -> _Words:
     if row.kind == "value":
         return (plain(row.value) if not fact.odd else ""), "dim"
     if fact.split:
-        return t("split: no majority"), "text"
+        return t("no majority"), "dim"
     return plain(fact.usual), "text"
 
 
@@ -101,6 +101,9 @@ def _odd(row: Row) -> _Words:
         return folded(row.names), "dim"
     if fact is None:
         return t("on all nodes that tell"), "dim"
+    if fact.split:
+        sides = ", ".join(f"{plain(odd.value)} ×{_members(fact, odd.value)}" for odd in fact.odd)
+        return t("split: {sides}", sides=sides), "text"
     parts = [f"{plain(odd.value)}: {folded(_named(row, odd))}" for odd in fact.odd]
     if fact.unknown:
         hosts = folded(fact.unknown)
@@ -109,9 +112,7 @@ def _odd(row: Row) -> _Words:
 
 
 def _named(row: Row, odd: Odd) -> tuple[str, ...]:
-    """Of the nodes shown; of a split all."""
-    if row.fact is not None and row.fact.split:
-        return odd.names
+    """Of the nodes shown."""
     seen = set(row.names)
     return tuple(name for name in odd.names if name in seen)
 
@@ -144,7 +145,11 @@ def _finding(fact: Majority, row: Row) -> Finding:
         rule = _RULES[FACTS[fact.fact].per if fact.fact in FACTS else "node"]
     cause = rule.cause
     if fact.source:
-        cause = t("the site says {value} ({source})", value=fact.usual, source=fact.source)
+        cause = t(
+            "the site says {value} ({source})",
+            value=fact.usual,
+            source=fact.source.rpartition("/")[2],
+        )
     elif fact.help and fact.severity is Severity.WARN and not fact.split:
         cause = fact.help
     return Finding(

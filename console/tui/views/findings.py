@@ -13,8 +13,8 @@ from console import units
 from console.fleet import Fleet
 from console.tui import bars
 from console.tui.summary import brief
-from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.text import Cell, Column, Line, choose, cut, fit, plain, width_of
+from console.tui.theme import Glyphs, word
 from console.tui.view import GUTTER
 from console.tui.views.hosts import Places, folded, said
 from console.tui.views.kinds import UNSEEN, Kind, kind_of, title, unseen
@@ -66,6 +66,7 @@ class Findings:
         self._by_key: dict[str, KindRow | Finding] = {}
         self._open: set[str] = set()
         self._places = Places(fleet)
+        self._concerned = 0
         self._titles: dict[Kind, str] = {}
 
     # ------------------------------------------------------------------ taking in
@@ -143,6 +144,7 @@ class Findings:
         self._rows[kind] = _row(kind, sorted(names, key=self._index.__getitem__), members)
 
     def _list(self) -> None:
+        self._concerned = len({name for row in self._rows.values() for name in row.names})
         self._keys, self._by_key = [], {}
         for row in sorted(self._rows.values(), key=_order):
             key = SEPARATOR.join(row.kind)
@@ -195,9 +197,14 @@ class Findings:
 
     def headline(self) -> str:
         """See Table."""
-        nodes = {name for row in self._rows.values() for name in row.names}
-        kinds = len(self._rows)
-        return t("{kinds} kinds on {nodes} nodes", kinds=kinds, nodes=len(nodes))
+        kinds, nodes = len(self._rows), self._concerned
+        if nodes == 1:
+            one = t("1 kind on one node")
+            return one if kinds == 1 else t("{kinds} kinds on one node", kinds=kinds)
+        return (
+            t("1 kind on {nodes} nodes", nodes=nodes) if kinds == 1
+            else t("{kinds} kinds on {nodes} nodes", kinds=kinds, nodes=nodes)
+        )  # fmt: skip
 
     def why(self, key: str, glyphs: Glyphs, width: int) -> Line:
         """See Table."""
@@ -209,8 +216,8 @@ class Findings:
         shared = self._places.shared(row.names)
         if shared is None:
             return bars.why(row.top, "", glyphs, width)
-        told = cut(said(shared), max(0, width - 2)) + "  "
-        rest = bars.why(row.top, "", glyphs, max(0, width - len(told)))
+        told = cut(said(shared), width // 2) + "  "
+        rest = bars.why(row.top, "", glyphs, max(0, width - width_of(told)))
         return rest[0], Cell(told, "warn"), *rest[1:]
 
     def columns(self, width: int) -> list[Column]:
@@ -218,7 +225,7 @@ class Findings:
         wide = width >= 120
         kind = 40 if wide else 31 if width >= 76 else 24
         age = 9 if width >= 76 else 4
-        hosts = Column("hosts", t("NODES"), 30 if wide else 12, 4, flexible=not wide)
+        hosts = Column("hosts", t("NODES"), 26 if wide else 12, 4, flexible=not wide)
         says = [Column("says", t("SAYS"), 20, 8, flexible=True)] if wide else []
         return choose(
             [
@@ -298,7 +305,7 @@ _Words = tuple[str, str]
 
 
 def _severity(row: KindRow | Finding, line: _Drawn) -> _Words:
-    return f"{line.glyphs.severity(row.severity)} {WORDS[row.severity]}", row.severity.value
+    return f"{line.glyphs.severity(row.severity)} {word(row.severity)}", row.severity.value
 
 
 def _kind(row: KindRow, line: _Drawn) -> _Words:
@@ -317,7 +324,12 @@ def _hosts(row: KindRow, line: _Drawn) -> _Words:
 
 
 def _says(row: KindRow, _line: _Drawn) -> _Words:
-    return brief(plain(row.top.say)), "text"
+    return _sentence(row.top), "text"
+
+
+def _sentence(finding: Finding) -> str:
+    """Without the device, which has a column of its own."""
+    return brief(plain(finding.say).removeprefix(f"{plain(finding.label)}: "))
 
 
 def _age(row: KindRow, line: _Drawn) -> _Words:
@@ -348,7 +360,7 @@ def _inner(finding: Finding, _line: _Drawn) -> _Words:
 
 
 def _inner_hosts(finding: Finding, line: _Drawn) -> _Words:
-    return ("" if line.says else brief(plain(finding.say))), "text"
+    return ("" if line.says else _sentence(finding)), "text"
 
 
 def _inner_age(finding: Finding, line: _Drawn) -> _Words:
@@ -374,7 +386,7 @@ _FINDING: dict[str, Callable[[Finding, _Drawn], _Words]] = {
     "severity": _severity,
     "kind": _inner,
     "hosts": _inner_hosts,
-    "says": lambda finding, _: (brief(plain(finding.say)), "text"),
+    "says": lambda finding, _: (_sentence(finding), "text"),
     "age": _inner_age,
     "ack": lambda finding, _: (t("ack") if finding.acknowledged else "", "dim"),
     "state": _inner_state,

@@ -70,9 +70,9 @@ class Places:
                 self._jobs[name] = jobs
 
     def shared(self, names: Sequence[str]) -> Place | None:
-        """What most of these nodes share and most others do not; None where that may be chance.
+        """What most of these nodes share and others do not; None where that may be chance.
 
-        Chance: that so many of as many nodes drawn blindly lie there (binomial, at most).
+        Chance: that so many of as many nodes drawn blindly lie there, in any place looked at.
         """
         if len(names) < FEWEST:
             return None
@@ -81,13 +81,14 @@ class Places:
         for name in names:
             for place in (*self._fixed[name], *self._jobs.get(name, ())):
                 counts[place] = counts.get(place, 0) + 1
-        asked, tried = len(names), max(1, len(counts))
+        asked, nodes = len(names), len(self._fleet.nodes)
+        apart = {place: n for place, n in counts.items() if self._totals[place] < nodes}
         best: tuple[float, Place] | None = None
-        for (label, value), inside in counts.items():
+        for (label, value), inside in apart.items():
             if inside < max(FEWEST, MOST_SHARE * asked):
                 continue
             total = self._totals[label, value]
-            chance = tried * tail(inside, asked, total / len(self._fleet.nodes))
+            chance = len(apart) * tail(inside, asked, total, nodes)
             if chance < CHANCE and (best is None or chance < best[0]):
                 best = chance, Place(label, value, inside, asked, total)
         return best[1] if best else None
@@ -114,15 +115,15 @@ def said(shared: Place) -> str:
     )  # fmt: skip
 
 
-def tail(least: int, drawn: int, share: float) -> float:
-    """Probability of `least` or more of `drawn` when each has probability `share`."""
-    if share >= 1:
-        return 1.0
-    if share <= 0:
-        return 0.0
-    log_in, log_out = math.log(share), math.log1p(-share)
+def tail(least: int, drawn: int, inside: int, total: int) -> float:
+    """Probability that of `drawn` out of `total`, drawn blindly, `least` or more are `inside`.
+
+    Hypergeometric.
+    """
+    ways = _log_choose(total, drawn)
     terms = (
-        _log_choose(drawn, k) + k * log_in + (drawn - k) * log_out for k in range(least, drawn + 1)
+        _log_choose(inside, k) + _log_choose(total - inside, drawn - k) - ways
+        for k in range(max(least, drawn - total + inside), min(drawn, inside) + 1)
     )
     return min(1.0, math.fsum(map(math.exp, terms)))
 

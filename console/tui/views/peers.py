@@ -6,7 +6,7 @@ node's facts go on.
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -58,9 +58,6 @@ class Reading(NamedTuple):
 class Field(NamedTuple):
     """A group of like GPUs, and its slowest."""
 
-    name: str
-    """The job's id; "" on a node without a known job."""
-    names: tuple[str, ...]
     values: tuple[float, ...]
     """SM clocks, MHz."""
     slowest: Gpu
@@ -124,57 +121,62 @@ Accused = Container[tuple[str, str]]
 """(node, device) of the slow; (node, "") of whole nodes."""
 
 
-def fields(look: Comparison, shown: frozenset[str] | None, accused: Accused) -> list[Field]:
-    """Groups with a node that is shown, the largest first; None shows all."""
+def alike(look: Comparison, shown: frozenset[str] | None) -> list[Group]:
+    """Groups with a GPU on a node that is shown, the largest first; None shows all."""
     weak = look.limits.weak
-    groups = [group for group in look.wide.values() if group.n >= weak]
-    within = (g for (_, key), g in look.local.items() if key not in look.wide and g.n >= weak)
-    found = [_field(group, accused) for group in (*groups, *within)]
-    return sorted(
-        (one for one in found if one and (shown is None or not shown.isdisjoint(one.names))),
-        key=lambda one: (-len(one.values), one.names),
-    )
+    wide = {key: group for key, group in look.wide.items() if group.n >= weak}
+    groups = list(wide.values())
+    groups += [g for (_, key), g in look.local.items() if g.n >= weak and key not in wide]
+    if shown is not None:
+        groups = [group for group in groups if any(gpu.node in shown for gpu in group.gpus)]
+    return sorted(groups, key=lambda group: -group.n)
 
 
-def _field(group: Group, accused: Accused) -> Field | None:
+def field_of(group: Group, accused: Accused) -> Field | None:
+    """The figures of one group; None when no clock can be read."""
     clocked = [gpu for gpu in group.gpus if gpu.clock_mhz is not None]
     usual = group.of(CLOCK.read)
     if not clocked or usual is None:
         return None
     rest = [g for g in clocked if (g.node, g.device) not in accused and (g.node, "") not in accused]
-    slowest = min(rest or clocked, key=lambda gpu: gpu.clock_mhz or 0.0)
     return Field(
-        name=slowest.job or "",
-        names=tuple(dict.fromkeys(gpu.node for gpu in group.gpus)),
         values=_values(group, CLOCK),
-        slowest=slowest,
+        slowest=min(rest or clocked, key=lambda gpu: gpu.clock_mhz or 0.0),
         median=usual.median,
         accused=len(clocked) - len(rest),
     )
 
 
-def left(look: Comparison, shown: Iterable[str], expected: dict[str, int | None]) -> list[Left]:
+def left(look: Comparison, shown: Iterable[str], expected: Mapping[str, int | None]) -> list[Left]:
     """Who was not compared and why; `expected`: GPUs of nodes, as far as known."""
     found: dict[Why, dict[str, int]] = {why: {} for why in Why}
+    alone = _alone(look)
     for name in shown:
         gpus = look.nodes.get(name, [])
         missing = (expected.get(name) or 0) - len(gpus)
         if missing > 0 or not gpus:
             found[Why.UNREAD][name] = max(0, missing)
+        if name in alone:
+            found[Why.ALONE][name] = alone[name]
         for gpu in gpus:
-            why = _why(look, gpu)
-            if why is not None:
+            if not gpu.loaded:
+                why = _why(gpu)
                 found[why][name] = found[why].get(name, 0) + 1
     return [Left(why, sum(each.values()), tuple(each)) for why, each in found.items() if each]
 
 
-def _why(look: Comparison, gpu: Gpu) -> Why | None:
-    if gpu.loaded:
-        group = look.local.get((gpu.node, gpu.key))
-        if group is not None and group.n >= look.limits.weak:
-            return None
-        wide = look.wide.get(gpu.key)
-        return None if wide is not None and wide.n >= look.limits.weak else Why.ALONE
+def _alone(look: Comparison) -> dict[str, int]:
+    """Node -> GPUs under load that have too few alike on the node and in the job."""
+    weak, found = look.limits.weak, dict[str, int]()
+    for (node, key), group in look.local.items():
+        if group.n < weak:
+            wide = look.wide.get(key)
+            if wide is None or wide.n < weak:
+                found[node] = found.get(node, 0) + group.n
+    return found
+
+
+def _why(gpu: Gpu) -> Why:
     if gpu.clock_mhz is None or gpu.util_percent is None:
         return Why.UNREAD
     return Why.MIG if gpu.product[MIG] is True else Why.IDLE

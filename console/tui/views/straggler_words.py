@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from console import units
 from console.tui import bars
-from console.tui.text import Cell, Column, Line, cut, plain
-from console.tui.theme import WORDS, Glyphs
+from console.tui.text import Cell, Column, Line, cut, plain, width_of
+from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded
 from console.tui.views.peers import Field, Left, Why
 from console.tui.views.strip import scaled
@@ -23,8 +23,10 @@ MHZ_PER_GHZ = 1000.0
 _Words = tuple[str, str]
 
 
-def cell(table: Stragglers, key: str, row: Row, column: Column, glyphs: Glyphs) -> _Words:
-    """Text and style of one cell."""
+def cell(
+    table: Stragglers, key: str, row: Row, column: Column, glyphs: Glyphs, *, bare: bool
+) -> _Words:
+    """Text and style of one cell; `bare` when there is no column for the reason."""
     match column.name:
         case "rank":
             return (str(row.rank) if row.rank else ""), "dim"
@@ -33,21 +35,23 @@ def cell(table: Stragglers, key: str, row: Row, column: Column, glyphs: Glyphs) 
         case "who":
             return _who(table, key, row, glyphs)
         case "slower":
-            return _slower(row)
+            return _slower(row, table.field(key))
         case "reason":
-            return _reason(row), "dim" if row.kind != "slow" else "text"
+            return _reason(row, table.field(key)), "dim" if row.kind != "slow" else "text"
         case "sure" | "agree":
             return _votes(row, column.name), "text"
         case "z":
             return _z(table, key, row), "text"
         case "strip":
+            if row.kind == "waits" and bare:
+                return t("waits, not slow: {hosts}", hosts=folded(row.names)), "dim"
             return _strip(table, key, row, column.width, glyphs)
     return "", "text"
 
 
 def _severity(row: Row, glyphs: Glyphs) -> _Words:
     if row.kind in ("slow", "waits") or row.severity is Severity.UNKNOWN:
-        return f"{glyphs.severity(row.severity)} {WORDS[row.severity]}", row.severity.value
+        return f"{glyphs.severity(row.severity)} {word(row.severity)}", row.severity.value
     return "", "dim"
 
 
@@ -63,7 +67,7 @@ def _who(table: Stragglers, key: str, row: Row, glyphs: Glyphs) -> _Words:
             job = t("job {id}", id=plain(row.job)) if row.job else t("unknown job")
             return lead + job, "dim"
         case "compared":
-            return lead + t("{n} GPUs compared", n=row.gpus), "text"
+            return lead + t("GPUs compared: {n}", n=row.gpus), "text"
         case "field":
             return f"  {_field_name(row)}", "text"
         case "left":
@@ -81,33 +85,33 @@ def _left_name(left: Left | None) -> str:
         return ""
     if left.why is Why.UNREAD:
         n = str(left.gpus) if left.gpus else units.ABSENT
-        return t("{n} GPUs not read", n=n)
+        return t("GPUs not read: {n}", n=n)
     if left.why is Why.IDLE:
-        return t("{n} GPUs idle", n=left.gpus)
+        return t("GPUs idle: {n}", n=left.gpus)
     return (
-        t("{n} GPUs in MIG", n=left.gpus)
+        t("GPUs in MIG: {n}", n=left.gpus)
         if left.why is Why.MIG
-        else t("{n} GPUs alone", n=left.gpus)
+        else t("GPUs alone: {n}", n=left.gpus)
     )
 
 
-def _slower(row: Row) -> _Words:
+def _slower(row: Row, field: Field | None) -> _Words:
     from console.tui.views.stragglers import share_of
 
     share = share_of(row.found[0]) if row.kind == "slow" else None
-    if row.field is not None and row.field.median > 0:
-        share = (row.field.slowest.clock_mhz or 0.0) / row.field.median
+    if field is not None and field.median > 0:
+        share = (field.slowest.clock_mhz or 0.0) / field.median
     if share is None:
         return "", "dim"
-    style = row.severity.value if row.kind == "slow" else "dim"
-    return f"{100 * (share - 1):+.0f}%", style
+    style = "dim" if row.kind != "slow" else row.severity.value if current(row) else "stale"
+    return (f"{100 * (share - 1):+.0f}%" if abs(share - 1) >= 0.005 else "0%"), style
 
 
-def _reason(row: Row) -> str:
+def _reason(row: Row, field: Field | None) -> str:
     if row.kind == "waits":
         return t("waits, not slow")
     if row.kind == "field":
-        return t("slowest of the rest") if row.field and row.field.accused else t("slowest")
+        return t("slowest of the rest") if field is not None and field.accused else t("slowest")
     if row.kind != "slow":
         return ""
     finding = row.found[0]
@@ -117,6 +121,8 @@ def _reason(row: Row) -> str:
         return t("its rank is late")
     if idle(row):
         return t("not under load now")
+    if not row.seen:
+        return t("fine in the last look")
     if row.slow is not None and row.slow.votes is not None and row.slow.votes.hard:
         return plain(row.slow.votes.hard)
     return plain(finding.say.rpartition(": ")[2]) if ": " in finding.say else ""
@@ -125,6 +131,11 @@ def _reason(row: Row) -> str:
 def idle(row: Row) -> bool:
     """Slow when last under load; nothing is known of it now."""
     return row.found[0].latched or row.found[0].say.endswith("not under load now")
+
+
+def current(row: Row) -> bool:
+    """Whether the latest look still found it slow."""
+    return row.seen and not idle(row)
 
 
 def _votes(row: Row, what: str) -> str:
@@ -143,9 +154,10 @@ def _z(table: Stragglers, key: str, row: Row) -> str:
 
 
 def _strip(table: Stragglers, key: str, row: Row, width: int, glyphs: Glyphs) -> _Words:
-    if row.field is not None:
-        own = row.field.slowest.clock_mhz
-        return scaled(row.field.values, own, width, glyphs.up, MHZ_PER_GHZ), "dim"
+    field = table.field(key)
+    if field is not None:
+        own = field.slowest.clock_mhz
+        return scaled(field.values, own, width, glyphs.up, MHZ_PER_GHZ), "dim"
     if row.kind == "slow":
         return _slow_strip(table, key, row, width, glyphs)
     if row.kind == "compared":
@@ -154,15 +166,15 @@ def _strip(table: Stragglers, key: str, row: Row, width: int, glyphs: Glyphs) ->
         return t("in {n} groups of like GPUs", n=row.groups), "dim"
     if row.kind == "node":
         return "", "dim"
-    words = t("waits, not slow: {hosts}", hosts=folded(row.names))
-    return (words if row.kind == "waits" else folded(row.names)), "dim"
+    return folded(row.names), "dim"
 
 
 def _slow_strip(table: Stragglers, key: str, row: Row, width: int, glyphs: Glyphs) -> _Words:
     told = table.reading(key)
     if told is None or idle(row):
         return plain(row.found[0].say), "stale" if idle(row) else "text"
-    return scaled(told.values, told.value, width, glyphs.up, MHZ_PER_GHZ), "text"
+    style = "text" if row.seen else "stale"
+    return scaled(told.values, told.value, width, glyphs.up, MHZ_PER_GHZ), style
 
 
 def why(table: Stragglers, key: str, row: Row, glyphs: Glyphs, width: int) -> Line:
@@ -170,10 +182,11 @@ def why(table: Stragglers, key: str, row: Row, glyphs: Glyphs, width: int) -> Li
     if row.found:
         lead = _judged(table, key, row)
         lead = cut(lead, max(0, width // 2)) + "  " if lead and width >= 100 else ""
-        rest = bars.why(row.found[0], "", glyphs, max(0, width - len(lead)))
+        rest = bars.why(row.found[0], "", glyphs, max(0, width - width_of(lead)))
         return (rest[0], Cell(lead, "title"), *rest[1:]) if lead else rest
-    if row.field is not None:
-        return bars.why(None, _field(row.field), glyphs, width)
+    field = table.field(key)
+    if field is not None:
+        return bars.why(None, _field(field), glyphs, width)
     if row.left is not None:
         return bars.why(None, _MEANING[row.left.why](), glyphs, width)
     told = t("{n} GPUs under load were compared with GPUs of the same kind, limits and job",

@@ -14,10 +14,21 @@ from console.tui.text import Cell, Column, Line, choose, fit
 from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
 from console.tui.views import straggler_words
-from console.tui.views.peers import Field, Left, Reading, Why, fields, job_of, left, reading
+from console.tui.views.peers import (
+    Field,
+    Left,
+    Reading,
+    Why,
+    alike,
+    field_of,
+    job_of,
+    left,
+    reading,
+)
 from console.tui.words import t
 from probes.event import Finding, Severity
 from probes.ranks_rules import LATE_RANK
+from probes.slow_group import Group
 from probes.slow_rules import GPU, JOB_WAITS, NODE, POWER_LIMIT, SUSPECT
 from probes.slow_time import Slow
 
@@ -40,8 +51,10 @@ class Row(NamedTuple):
     severity: Severity
     found: tuple[Finding, ...] = ()
     slow: Slow | None = None
+    seen: bool = True
+    """Of what is slow: the latest look found it so."""
     rank: int = 0
-    field: Field | None = None
+    group: Group | None = None
     left: Left | None = None
     gpus: int = 0
     groups: int = 0
@@ -68,6 +81,8 @@ class Stragglers:
         self._by_key: dict[str, Row] = {}
         self._toggled: set[str] = set()
         self._expected: dict[str, int | None] = {}
+        self._counted: dict[str, int] = {}
+        self._fields: dict[str, Field | None] = {}
 
     # ------------------------------------------------------------------ taking in
 
@@ -75,6 +90,7 @@ class Stragglers:
         """See Table."""
         lists, seen = self.fleet.findings, self._seen
         for name in names:
+            self._expect(name)
             found = lists[name]
             if found is seen.get(name):
                 continue
@@ -85,16 +101,25 @@ class Stragglers:
                 self._changed = True
         if self.fleet.compared is not self.compared:
             self.compared = self.fleet.compared
-            self._expect()
-            self._readings = {}
+            self._readings, self._fields = {}, {}
             self._changed = True
 
-    def _expect(self) -> None:
-        """How many GPUs a node has: the site's word, else what the node's driver or bus said."""
-        for name, facts in self.fleet.nodes.items():
-            counts = [facts.value("inventory", "", m) for m in ("pci_gpu_count", "gpu_count")]
-            known = [count for count in counts if isinstance(count, int)]
-            self._expected[name] = facts.node.gpus or max(known, default=None)
+    def _expect(self, name: str) -> None:
+        """How many GPUs the node has: the site's word, else its own, else its role's."""
+        facts = self.fleet.nodes[name]
+        change = facts.changed.get("inventory", 0)
+        if self._counted.get(name) == change and self._expected[name] is not None:
+            return
+        self._counted[name] = change
+        counts = [facts.value("inventory", "", m) for m in ("pci_gpu_count", "gpu_count")]
+        known = [count for count in counts if isinstance(count, int)]
+        peers = self.fleet.roles.get(facts.node.role)
+        usual = peers.gpu_count if peers is not None else None
+        self._expected[name] = facts.node.gpus or max(known, default=usual)
+
+    @property
+    def _looked(self) -> frozenset[tuple[str, str]]:
+        return self.compared.seen if self.compared is not None else frozenset()
 
     # ------------------------------------------------------------------ rows
 
@@ -132,7 +157,8 @@ class Stragglers:
                     continue
                 key = SEPARATOR.join(("slow", name, finding.device, finding.rule))
                 votes = slow.get((name, finding.device, finding.rule))
-                row = Row("slow", (name,), finding.severity, (finding,), votes)
+                seen = votes is None or (name, finding.device) in self._looked
+                row = Row("slow", (name,), finding.severity, (finding,), votes, seen)
                 share = self._share(key, finding)
                 rows.append(((-finding.severity.rank, share, self._index[name]), key, row))
         rows.sort(key=lambda one: one[:2])
@@ -164,21 +190,17 @@ class Stragglers:
         assert self.compared is not None
         look = self.compared.comparison
         seen = None if len(shown) == len(self._index) else frozenset(shown)
-        accused = {(row.names[0], row.found[0].device)
-                   for row in self._by_key.values() if row.kind == "slow"}  # fmt: skip
-        groups = fields(look, seen, accused)
+        groups = alike(look, seen)
         apart = left(look, shown, self._expected)
         self._left_rows([one for one in apart if one.why is Why.UNREAD], Severity.UNKNOWN)
-        names = tuple(sorted({n for one in groups for n in one.names}, key=self._index.__getitem__))
-        row = Row(
-            "compared", names, Severity.OK, gpus=sum(len(one.values) for one in groups),
-            groups=len(groups),
-        )  # fmt: skip
-        self._add("compared", row)
+        gpus = sum(group.n for group in groups)
+        self._add("compared", Row("compared", (), Severity.OK, gpus=gpus, groups=len(groups)))
         if self.unfolded("compared"):
-            for one in groups:
-                key = SEPARATOR.join(("field", one.name, one.names[0], str(one.slowest.key)))
-                self._add(key, Row("field", one.names, Severity.OK, field=one, job=one.name))
+            for group in groups:
+                first = group.gpus[0]
+                key = SEPARATOR.join(("field", first.node, first.device))
+                job = first.job or ""
+                self._add(key, Row("field", (first.node,), Severity.OK, group=group, job=job))
         self._left_rows([one for one in apart if one.why is not Why.UNREAD], Severity.OK)
 
     def _left_rows(self, apart: Sequence[Left], severity: Severity) -> None:
@@ -212,7 +234,8 @@ class Stragglers:
             return None
         if row.found:
             return row.found[0].node, (row.found[0].rule, row.found[0].device)
-        return (row.field.slowest.node if row.field else row.names[0]), None
+        field = self.field(key)
+        return (field.slowest.node if field is not None else row.names[0]), None
 
     # ------------------------------------------------------------------ what a row says
 
@@ -224,13 +247,23 @@ class Stragglers:
         """What accuses the row, with its peers."""
         if key not in self._readings:
             row = self._by_key[key]
-            known = row.slow is not None and self.compared is not None
             self._readings[key] = (
                 reading(self.compared.comparison, row.slow)
-                if known and row.slow is not None and self.compared is not None
+                if self.compared is not None and row.slow is not None
                 else None
             )
         return self._readings[key]
+
+    def field(self, key: str) -> Field | None:
+        """The figures of a group's row."""
+        group = self._by_key[key].group
+        if group is None:
+            return None
+        if key not in self._fields:
+            slow = (row for row in self._by_key.values() if row.kind == "slow")
+            accused = {(row.names[0], row.found[0].device) for row in slow}
+            self._fields[key] = field_of(group, accused)
+        return self._fields[key]
 
     def nodes(self, key: str) -> Sequence[str]:
         """See Table. Groups that were compared are nobody's fault."""
@@ -267,7 +300,7 @@ class Stragglers:
 
     def columns(self, width: int) -> list[Column]:
         """See Table."""
-        who = 32 if width >= 150 else 24 if width >= 110 else 17
+        who = 32 if width >= 150 else 24 if width >= 110 else 20
         return choose(
             [
                 GUTTER,
@@ -275,7 +308,7 @@ class Stragglers:
                 Column("severity", t("VERDICT"), 7, 2),
                 Column("who", t("WHO"), who, 1),
                 Column("slower", t("OFF"), 5, 3, "right"),
-                Column("reason", t("REASON"), 24 if width >= 110 else 18, 6),
+                Column("reason", t("REASON"), 24 if width >= 110 else 20, 6),
                 Column("sure", t("HOW SURE"), 9, 7),
                 Column("agree", t("AGREE"), 13, 8),
                 Column("z", "Z", 5, 9, "right"),
@@ -287,9 +320,10 @@ class Stragglers:
     def cells(self, key: str, columns: Sequence[Column], glyphs: Glyphs, now: float) -> list[Cell]:
         """See Table."""
         row = self._by_key[key]
+        bare = all(column.name != "reason" for column in columns)
         cells = []
         for column in columns:
-            text, style = straggler_words.cell(self, key, row, column, glyphs)
+            text, style = straggler_words.cell(self, key, row, column, glyphs, bare=bare)
             cells.append(Cell(fit(text, column.width, column.align), style))
         return cells
 
