@@ -64,6 +64,10 @@ class LogTable:
         self._steps: dict[tuple[str, float], str] = {}
         """(node, time) of an act's end -> its line, until the audit tells the same."""
         self._shown: list[str] | None = None
+        self._at = 0.0
+        """The moment of the rows shown."""
+        self._ahead = False
+        """Whether there are lines of a later moment."""
         self._hits: dict[str, bool] = {}
         self._filtered = ""
         self._by_node: dict[str, set[str]] = {}
@@ -183,7 +187,7 @@ class LogTable:
     def rows(self, shown: Sequence[str], now: float) -> list[str]:
         """See Table: newest first. `shown` is not asked: the filter looks at lines, too."""
         moves = "age" in self.filter.text
-        if moves or (self._order and self._order[-1][0] > now + AHEAD_S):
+        if moves or self._ahead or now < self._at:
             self._shown = None
         if self.filter.text != self._filtered:
             self._filtered, self._shown = self.filter.text, None
@@ -192,6 +196,8 @@ class LogTable:
             self._hits.clear()
         if self._shown is None:
             self._shown = list(self._matching(now))
+            self._ahead = bool(self._order) and self._order[-1][0] > now + AHEAD_S
+        self._at = now
         return self._shown
 
     def _matching(self, now: float) -> Iterable[str]:
