@@ -10,6 +10,7 @@ from console.active import figures, store
 from console.active.ask import Asked, CampaignPlan
 from console.active.cells import safe
 from console.active.results import Campaign
+from console.tui.words import t
 from inventory.errors import ConsoleError, UsageError
 from probes.event import Severity
 
@@ -130,5 +131,5 @@ class Bench:
         if (known := self.known(name)) is not None:
             return known
         if self.folder is None:
-            raise UsageError("this console keeps no tests")
+            raise UsageError(t("this console keeps no tests"))
         return store.load(self.folder, name).campaign

@@ -137,7 +137,10 @@ class Look:
         theme that does not exist.
         """
         if theme not in THEMES:
-            raise UsageError(f"there is no theme {theme!r}: {', '.join(THEMES)}")
+            raise UsageError(
+                t("there is no theme {name}", name=repr(theme)),
+                instead=t("one of {names}", names=" ".join(THEMES)),
+            )
         palette = THEMES[theme][self.ground]
         table = {0: MONO, 16: palette.sixteen}.get(self.depth.colours, palette.many)
         self.theme = theme

@@ -120,7 +120,7 @@ async def test_change_while_running(console: Opener) -> None:
         c.app.set_theme("auto")
         await c.press()
         assert _grounds(c.app) == {"default"}
-        with pytest.raises(UsageError, match=r"no theme 'pink'.*colour-blind"):
+        with pytest.raises(UsageError, match=x):
             c.app.set_theme("pink")
 
 

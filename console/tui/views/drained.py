@@ -82,7 +82,10 @@ class DrainedTable:
     def sort_by(self, name: str = "") -> None:
         """A named order, or the next one. Raises UsageError."""
         if name and name not in ORDERS:
-            raise UsageError(f"there is no order {name!r}", instead="one of " + " ".join(ORDERS))
+            raise UsageError(
+                t("there is no order {name}", name=repr(name)),
+                instead=t("one of {names}", names=" ".join(ORDERS)),
+            )
         self.order = name or ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
 
     def wanted(self) -> list[tuple[str, Allocation]]:

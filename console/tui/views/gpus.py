@@ -21,6 +21,7 @@ from console.tui.theme import ASCII, Glyphs
 from console.tui.views.gpu_metrics import BY_NAME, METRICS, Gpu, Kind, State
 from console.tui.views.gpu_read import NodeGpus, read
 from console.tui.views.gpu_scale import Peers, Usual, decade
+from console.tui.words import t
 from inventory.errors import UsageError
 from probes.event import Severity
 
@@ -100,7 +101,10 @@ class HeatMap:
     def choose(self, name: str = "") -> None:
         """Show another metric, the next one without a name. Raises UsageError."""
         if name and name not in BY_NAME:
-            raise UsageError(f"there is no metric {name!r}", instead="one of " + " ".join(BY_NAME))
+            raise UsageError(
+                t("there is no metric {name!r} here", name=name),
+                instead=t("one of {names}", names=" ".join(BY_NAME)),
+            )
         at = METRICS.index(self.metric)
         self.metric = BY_NAME[name] if name else METRICS[(at + 1) % len(METRICS)]
         self._values.clear()
