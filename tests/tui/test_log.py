@@ -18,7 +18,7 @@ from console.tui.views import log as views_log
 from console.tui.views.log import LogTable
 from console.tui.views.log_entries import Acts, Entry, clock, person
 from inventory.scheduler import Allocation, Plan, Step
-from probes.event import Finding, Severity
+from probes.event import Event, Finding, Severity
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
 from tests.tui.synthetic import NOW
@@ -150,7 +150,7 @@ def test_the_scheduler_does_not_repeat_our_own_act() -> None:
     """Whichever is heard first."""
     for order in ((0, 1), (1, 0)):
         log, fleet = table()
-        events = [
+        events: list[Event] = [
             Step(node="gpu001", at=NOW, phase="done", ok=True, detail="drained"),
             allocation("drained", NOW + 0.1, "gpuconsole: bad DIMM"),
         ]
