@@ -11,7 +11,7 @@ import click
 
 from console.cli_act import COMMANDS
 from console.cli_history import history
-from console.options import JSON, Number, Request, common, with_request
+from console.options import JSON, Number, Request, common, offers, with_request
 from inventory.errors import ConsoleError, UsageError
 
 KINDS = (
@@ -153,7 +153,7 @@ def diagnose(files: tuple[str, ...], kind: str | None, rules: Path | None, as_js
 
 
 @cli.command()
-@click.argument("topic", default="")
+@click.argument("topic", default="", shell_complete=offers("topics"))
 @click.option("--rules", type=click.Path(path_type=Path), metavar="FILE", help="Overlay of limits.")
 def explain(topic: str, rules: Path | None) -> None:
     """What a rule id, xid:79 or nvml:15 means and who says so; empty lists all.
@@ -198,6 +198,16 @@ def doctor(request: Request, /, learn: bool, output: Path | None) -> None:
     from console.doctor import run
 
     sys.exit(run(request))
+
+
+@cli.command()
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+def completion(shell: str) -> None:
+    """A script for tab completion, e.g. in ~/.bashrc: eval "$(gpuconsole completion bash)"."""
+    from console.completion import script
+    from console.output import Stdout
+
+    Stdout().write(f"{script(shell, cli)}\n".encode())
 
 
 @cli.command()

@@ -12,12 +12,12 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from console.options import JSON, Number, Request, evicting, eviction, with_request
+from console.options import HOSTS, JSON, Number, Request, evicting, eviction, with_request
 from inventory.errors import UsageError
 
 
 @click.command()
-@click.argument("nodes_expression", metavar="HOSTS")
+@click.argument("nodes_expression", metavar="HOSTS", shell_complete=HOSTS)
 @with_request
 @click.option("--reason", required=True, help="Why; shown by the scheduler to everybody.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -50,7 +50,7 @@ def drain(request: Request, /, nodes_expression: str, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("nodes_expression", metavar="HOSTS")
+@click.argument("nodes_expression", metavar="HOSTS", shell_complete=HOSTS)
 @with_request
 @click.option("--reason", default="", metavar="TEXT", help="For the audit file.")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
@@ -69,7 +69,7 @@ def resume(request: Request, /, nodes_expression: str, **options: Any) -> None:
 
 
 @click.command()
-@click.argument("nodes_expression", metavar="HOSTS")
+@click.argument("nodes_expression", metavar="HOSTS", shell_complete=HOSTS)
 @with_request
 @click.option(
     "-o",
@@ -89,7 +89,7 @@ def evidence(request: Request, /, nodes_expression: str, **options: Any) -> None
 
 
 @click.command()
-@click.argument("nodes", default="", metavar="[HOSTS]")
+@click.argument("nodes", default="", metavar="[HOSTS]", shell_complete=HOSTS)
 @click.option("--verify", is_flag=True, help="Check that no line was changed, added or removed.")
 @click.option("--file", "path", type=click.Path(path_type=Path), help="Another audit file.")
 @click.option("--demo", is_flag=True, help="What was done to the embedded cluster.")
@@ -191,7 +191,7 @@ def _testing(function: Any) -> Any:
 
 
 @click.command()
-@click.argument("nodes_expression", default="", metavar="HOSTS")
+@click.argument("nodes_expression", default="", metavar="HOSTS", shell_complete=HOSTS)
 @with_request
 @_testing
 @JSON

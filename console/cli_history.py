@@ -10,14 +10,14 @@ from pathlib import Path
 
 import click
 
-from console.options import JSON, Number, Request
+from console.options import HOSTS, JSON, Number, Request
 from inventory.errors import UsageError
 
 NODES_MOST = 10_000
 
 
 @click.command()
-@click.argument("nodes_expression", metavar="HOSTS")
+@click.argument("nodes_expression", metavar="HOSTS", shell_complete=HOSTS)
 @click.option(
     "--days",
     type=Number(0.01, 400),

@@ -29,6 +29,18 @@ class Number(click.FloatRange):
         return number
 
 
+def offers(what: str) -> Callable[..., Any]:
+    """`shell_complete` of an option or argument: hosts, groups or topics, looked up only then."""
+
+    def ask(context: click.Context, parameter: click.Parameter, incomplete: str) -> Any:
+        from console import completion
+
+        return getattr(completion, what)(context, parameter, incomplete)
+
+    return ask
+
+
+HOSTS = offers("hosts")
 WHERE = (
     click.option(
         "-i",
@@ -37,9 +49,15 @@ WHERE = (
         metavar="FILE|slurm:|k8s:|ssh:|local:",
         help="Which nodes exist: a file, a scheduler's, those of ssh_config, or this machine.",
     ),
-    click.option("-w", "hosts", metavar="HOSTS", help="Only these nodes, e.g. gpu[001-016]."),
-    click.option("-x", "exclude", metavar="HOSTS", help="Not these nodes."),
-    click.option("-g", "group", metavar="GROUP", help="Only this group of the inventory."),
+    click.option(
+        "-w", "hosts", metavar="HOSTS", shell_complete=HOSTS,
+        help="Only these nodes, e.g. gpu[001-016].",
+    ),
+    click.option("-x", "exclude", metavar="HOSTS", shell_complete=HOSTS, help="Not these nodes."),
+    click.option(
+        "-g", "group", metavar="GROUP", shell_complete=offers("groups"),
+        help="Only this group of the inventory.",
+    ),
     click.option(
         "--demo", is_flag=True, help="The embedded cluster; needs nothing but this program."
     ),
