@@ -10,6 +10,7 @@ from rich.style import Style
 from console.tui.app import ConsoleApp
 from console.tui.palettes import HEAT, MONO, THEMES
 from console.tui.theme import ASCII, UNICODE, Depth, Look, ground_of, look_here
+from console.tui.views import VIEW_IDS
 from inventory.errors import UsageError
 from tests.tui.colour import SIGHT, Rgb, contrast, distance, lab, seen
 from tests.tui.conftest import Opener
@@ -109,18 +110,23 @@ def test_look_here(monkeypatch: pytest.MonkeyPatch) -> None:
     assert look.style("warn") == light.style("warn")
 
 
-async def test_change_while_running(console: Opener) -> None:
-    """Everything on the screen, blank cells too, follows a new theme; an unknown one is refused."""
+@pytest.mark.parametrize("name", VIEW_IDS)
+async def test_change_while_running(console: Opener, name: str) -> None:
+    """Everything on the screen, blank cells too, follows a new theme, also below a node."""
     async with console(size=(80, 24)) as c:
-        await c.press("enter")
+        c.app.go(name)
+        await c.tick()
+        c.app.open_node("gpu017")
         c.app.set_theme("high-contrast")
+        await c.press()
+        assert "default" not in _grounds(c.app)
         await c.press("escape")
-        assert "color(16)" in _grounds(c.app)
+        await c.tick()
         assert "default" not in _grounds(c.app)
         c.app.set_theme("auto")
-        await c.press()
-        assert _grounds(c.app) == {"default"}
-        with pytest.raises(UsageError, match=x):
+        await c.tick()
+        assert "color(16)" not in _grounds(c.app)
+        with pytest.raises(UsageError, match="pink"):
             c.app.set_theme("pink")
 
 
