@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import gc
 import importlib
 import os
 import signal
@@ -25,11 +24,14 @@ from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
 from textual.worker import Worker, WorkerError, WorkerState
 
+from console.collector import calm_collector
 from console.fleet import Fleet
 from console.preferences import Preferences
+from console.settings import state_dir
 from console.tui import commands, copying, keymap
 from console.tui.announce import Announcer, News, notice
 from console.tui.engine import Engine
+from console.tui.history import History
 from console.tui.paint import cropped
 from console.tui.roster import Roster
 from console.tui.screens.acting import ActingScreen
@@ -37,7 +39,7 @@ from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.prompting import PromptingScreen
 from console.tui.terminal import HangUp, Terminal
 from console.tui.text import plain
-from console.tui.theme import ON_BLACK, OWN_GROUND, Look, look_here
+from console.tui.theme import ON_BLACK, OWN_GROUND, Look, look_here, word
 from console.tui.trail import Place, Trail
 from console.tui.views import VIEW_IDS
 from console.tui.words import t
@@ -87,16 +89,22 @@ class Palette(Provider):
     async def discover(self) -> Hits:
         """Everything, before anything is typed."""
         for command, run in self._commands():
-            yield DiscoveryHit(f"{command.label} ({command.shown})", run, help=command.help)
+            yield DiscoveryHit(_entry(command), run, help=t(command.help))
 
     async def search(self, query: str) -> Hits:
         """Commands whose label or help matches."""
         matcher = self.matcher(query)
         for command, run in self._commands():
-            label = f"{command.label} ({command.shown})"
-            score = max(matcher.match(label), matcher.match(command.help) * 0.5)
+            label, told = _entry(command), t(command.help)
+            # Who reads Chinese may still type the word of the `:` line.
+            helps = max(matcher.match(text) for text in (told, command.help))
+            score = max(matcher.match(label), matcher.match(command.label), helps * 0.5)
             if score > 0:
-                yield Hit(score, matcher.highlight(label), run, help=command.help)
+                yield Hit(score, matcher.highlight(label), run, help=told)
+
+
+def _entry(command: commands.Command) -> str:
+    return f"{t(command.label)} ({command.shown})"
 
 
 class ConsoleApp(App[None]):
@@ -133,7 +141,8 @@ class ConsoleApp(App[None]):
         self.preferences = preferences or Preferences()
         self.keymap = keymap.keymap(self.preferences.keys)
         # Textual removes NO_COLOR from the environment, so the look is decided first.
-        self.look = look or look_here(getattr(sys.__stderr__, "encoding", None))
+        likes, encoding = self.preferences, getattr(sys.__stderr__, "encoding", None)
+        self.look = look or look_here(encoding, theme=likes.theme, ascii=bool(likes.ascii))
         super().__init__(driver_class=Terminal, ansi_color=True)
         self.animation_level = "none"
         self.engine = engine
@@ -158,6 +167,7 @@ class ConsoleApp(App[None]):
         """Node -> when it was first seen to answer."""
         self.announcer = Announcer(self._answered.get, clock)
         engine.fleet.taps.append(self.announcer.heard)
+        self._histories: dict[str, History] = {}
         self.trail = Trail()
         self.trail.visit(Place("fleet"))
         self._fleet_screen = FleetScreen(self.roster)
@@ -235,29 +245,56 @@ class ConsoleApp(App[None]):
         Raises UsageError for a node that is not in the inventory.
         """
         if name not in self.roster.index:
-            raise UsageError(f"there is no node {name!r} in the inventory")
-        self.trail.visit(Place(self.view, name))
+            raise UsageError(t("there is no node {name} in the inventory", name=repr(name)))
+        if self.here.node:
+            self._show_view(self.view)
         self._show_node(name, at)
+        self.trail.visit(self.here)
 
     def _show_node(self, name: str, at: tuple[str, str] | None = None) -> None:
         from console.tui.screens.node import NodeScreen
 
         self.push_screen(NodeScreen(name, at))
 
+    def open_campaign(self, name: str) -> None:
+        """Show an active test, by its id."""
+        self._show_campaign(name)
+        self.trail.visit(self.here)
+
+    def _show_campaign(self, name: str) -> None:
+        from console.tui.screens.campaigns import CampaignScreen
+
+        self.push_screen(CampaignScreen(name))
+
     def close_node(self) -> None:
-        """Back to the view below."""
+        """From a node or a test back to what is below."""
         self.pop_screen()
-        self.trail.visit(Place(self.view))
+        self.trail.visit(self.here)
+
+    @property
+    def here(self) -> Place:
+        """The view with what was opened over it."""
+        place = Place(self.view)
+        for screen in self.screen_stack:
+            opened = str(getattr(screen, "about", ""))
+            match getattr(screen, "SCREEN_NAME", ""):
+                case "node":
+                    place = place._replace(node=opened, campaign="")
+                case "campaign":
+                    place = place._replace(node="", campaign=opened)
+        return place
 
     def move(self, steps: int) -> None:
         """Along the trail, back (negative) or forward."""
         place = self.trail.move(steps)
         if place is None:
-            self.notify("nothing further that way")
+            self.notify(t("nothing further that way"))
             return
         self._show_view(place.view)
         if place.node:
             self._show_node(place.node)
+        if place.campaign:
+            self._show_campaign(place.campaign)
 
     def on_mount(self) -> None:
         """Paint first, collect after."""
@@ -266,6 +303,10 @@ class ConsoleApp(App[None]):
         self.theme = self.look.widgets.name
         self.set_keymap(keymap.textual(self.keymap))
         self._watch_terminal()
+        if self.player is not None:
+            self._follow(self.player)
+        if self.preferences.start != "fleet":
+            self.call_after_refresh(self.go, self.preferences.start)
         self.call_after_refresh(self._start)
         if self._tour_wanted:
             self.call_after_refresh(self.action_tour)
@@ -295,17 +336,12 @@ class ConsoleApp(App[None]):
         self._close_messages_no_wait()
 
     def _start(self) -> None:
-        if self.player is not None:
-            self._follow(self.player)
         self._collector = self.run_worker(
             self.engine.run(), name="engine", group="engine", exit_on_error=False
         )
         if self.tick_s is not None and self.player is None:
             self.run_worker(self._ticks(self.tick_s), group="tick", exit_on_error=False)
-        # What the imports made lives as long as the process: no reason to look at it again.
-        gc.collect()
-        gc.freeze()
-        gc.set_threshold(100_000, 50, 100)
+        calm_collector()
 
     async def _ticks(self, every_s: float) -> None:
         while True:
@@ -387,6 +423,14 @@ class ConsoleApp(App[None]):
         if not isinstance(self._driver, Terminal) or self._driver.ready():
             super()._display(screen, cropped(renderable))
 
+    def history(self, kind: str) -> History:
+        """Lines typed at a prompt, also before and in other consoles."""
+        if kind not in self._histories:
+            folder = getattr(self.engine, "state", None) or state_dir()
+            self._histories[kind] = History(folder / "typed", kind)
+        self._histories[kind].load()
+        return self._histories[kind]
+
     def read_now(self) -> None:
         """Ask the schedulers without waiting for their turn; a replay has none to ask."""
         read = getattr(self.engine, "read_schedulers", None)
@@ -446,8 +490,10 @@ class ConsoleApp(App[None]):
         self.fleet.tick(self.clock(), SLICE_S)
         self._changed(self.fleet.take_dirty())
         first, more = findings[0], len(findings) - 1
-        said = f"{plain(first.say)} (and {more} more)" if more else plain(first.say)
-        self.notify(f"acknowledged: {said}", markup=False)
+        said = plain(first.say)
+        if more:
+            said = t("{what} (and {n} more)", what=said, n=more)
+        self.notify(t("acknowledged: {what}", what=said), markup=False)
 
     def start_test(self, plan: CampaignPlan) -> None:
         """Run a confirmed plan; it goes on whatever screen is shown."""
@@ -465,8 +511,9 @@ class ConsoleApp(App[None]):
             self.bench.last, self.bench.running = campaigner.campaign, None
         worst = worst_first(campaign)
         said = f": {plain(worst[0].say)}" if worst else ""
-        how = "stopped" if campaign.interrupted else f"ended {campaign.verdict}"
-        self.notify(f"{campaign.level} test {how}{said}", markup=False)
+        how = t("stopped") if campaign.interrupted else word(campaign.verdict)
+        told = t("{level} test over, {how}{said}", level=campaign.level, how=how, said=said)
+        self.notify(told, markup=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         """A worker that failed says so on the screen, and the rest goes on."""
@@ -475,7 +522,7 @@ class ConsoleApp(App[None]):
         error = event.worker.error
         told = str(error) if isinstance(error, ConsoleError) else repr(error)
         if event.worker.group == "engine":
-            self._trouble = plain(f"collecting stopped: {told}")
+            self._trouble = plain(t("collecting stopped: {why}", why=told))
         else:
             self.notify(plain(told), severity="error", markup=False)
         self.log.error(told)
@@ -500,8 +547,9 @@ class ConsoleApp(App[None]):
         testing = self._testing is not None and not self._testing.is_finished
         if (self.acting or testing) and not self._asked_to_leave:
             self._asked_to_leave = True
-            what = "a plan is being carried out" if self.acting else "a test is running"
-            self.notify(f"{what}; again to leave anyway", severity="warning")
+            acting = t("a plan is being carried out; again to leave anyway")
+            testing_now = t("a test is running; again to leave anyway")
+            self.notify(acting if self.acting else testing_now, severity="warning")
             return
         if testing:
             self.run_worker(self._leave_after_test(), group="leave", exit_on_error=False)

@@ -16,6 +16,7 @@ ALIASES = {
     "unmark": "mark_clear",
     "ack": "acknowledge",
     "f": "filter",
+    "dmesg": "kernel_log",
 }
 WITH_TEXT = (
     "drain",
@@ -27,11 +28,16 @@ WITH_TEXT = (
     "ssh",
     "explain",
     "metric",
+    "copy",
+    "screenshot",
+    "kernel_log",
+    "find",
     "record",
     "seek",
     "speed",
+    "theme",
 )
-"""Commands that take words: a reason, an order, a filter expression, a node's name, a rule."""
+"""Commands that take words: a reason, an order, a filter expression, a node's name, a rule, a form."""
 
 
 class Request(Struct, frozen=True):

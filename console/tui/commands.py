@@ -187,6 +187,8 @@ COMMANDS: tuple[Command, ...] = (
     Command(id="tour", keys=("ctrl+t",), shown="ctrl-t", label="tour", screens=EVERY,
             group="Find", action="app.tour",
             help="In the demo: a guided tour of two minutes; within it, the next step."),
+    Command(id="theme", keys=(), shown=":theme", label="theme", screens=EVERY,
+            help="Change the colours; :theme auto|dark|light|high-contrast|colour-blind."),
     Command(id="record", keys=(), shown=":record", label="record", screens=EVERY, group="Record",
             help="Write a recording for `gpuconsole replay`: :record FILE[.gz], :record stop."),
     Command(id="replay_back", keys=("comma",), shown=",", label="second back", screens=REPLAY,
@@ -220,6 +222,8 @@ COMMANDS: tuple[Command, ...] = (
 """In the order of the help screen's groups."""
 
 BY_ID = {command.id: command for command in COMMANDS}
+ACTIONS = frozenset(command.does.partition("(")[0] for command in COMMANDS)
+"""Names of their actions, as Textual asks for them."""
 
 
 def move_keys(move: str) -> str:
@@ -229,10 +233,10 @@ def move_keys(move: str) -> str:
 
 Keys = Mapping[str, tuple[str, ...]]
 """Command id -> keys that the operator gave it (see keymap.py)."""
-_NONE: Keys = {}
+NONE: Keys = {}
 
 
-def offered(screen: str, *, read_only: bool, keys: Keys = _NONE) -> list[Command]:
+def offered(screen: str, *, read_only: bool, keys: Keys = NONE) -> list[Command]:
     """The commands of a screen, without those that act when nothing may be changed."""
     here = [c for c in COMMANDS if screen in c.screens and not (read_only and c.acts)]
     return [_remapped(c, keys[c.id]) if c.id in keys else c for c in here]
@@ -285,7 +289,7 @@ FIRST: Mapping[str, Sequence[str]] = {
 """What a view's key line begins with; the rest follows by Command.footer."""
 
 
-def footer(screen: str, *, read_only: bool, keys: Keys = _NONE) -> Iterator[tuple[str, str, str]]:
+def footer(screen: str, *, read_only: bool, keys: Keys = NONE) -> Iterator[tuple[str, str, str]]:
     """(id, key, label), the most useful first."""
     first = {command: at for at, command in enumerate(FIRST.get(screen, ()))}
     shown = [c for c in offered(screen, read_only=read_only, keys=keys) if c.footer]

@@ -9,10 +9,11 @@ KEPT = 50
 
 
 class Place(NamedTuple):
-    """A view, or a node opened from it."""
+    """A view, or a node or a test opened from it."""
 
     view: str
     node: str = ""
+    campaign: str = ""
 
 
 class Trail:

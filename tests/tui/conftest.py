@@ -5,14 +5,22 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
+from pathlib import Path
 
 import pytest
 from textual.pilot import Pilot
 
+from console.preferences import Preferences
 from console.tui.app import ConsoleApp
 from console.tui.theme import Look
 from tests.tui import synthetic
 from tests.tui.synthetic import LocalEngine, MemoryScheduler
+
+
+@pytest.fixture(autouse=True)
+def _own_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is typed and done in a test is kept in its own folder."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
 
 class Console:
@@ -77,6 +85,7 @@ def console() -> Opener:
         read_only: bool = False,
         faults: bool = True,
         scheduler: MemoryScheduler | None = None,
+        preferences: Preferences | None = None,
     ) -> AsyncIterator[Console]:
         inventory = synthetic.inventory(nodes)
         held = scheduler or MemoryScheduler(
@@ -86,7 +95,13 @@ def console() -> Opener:
         if faults:
             engine.feed_faults(inventory)
         await engine.refresh()
-        app = ConsoleApp(engine, look=look or Look(), clock=lambda: engine.at, tick_s=None)
+        app = ConsoleApp(
+            engine,
+            look=look or Look(),
+            preferences=preferences,
+            clock=lambda: engine.at,
+            tick_s=None,
+        )
         async with app.run_test(size=size) as pilot:
             console = Console(app, pilot, engine)
             await console.tick()

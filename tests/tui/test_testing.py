@@ -210,7 +210,7 @@ async def test_stopping_asks_and_keeps_what_was_measured(console: Opener) -> Non
         assert figures.broken_off
         kept = store.load(c.engine.state / "tests", "last").campaign
         assert kept.interrupted
-        assert kept.id == screen.name_
+        assert kept.id == screen.about
 
 
 async def test_stopping_nothing_says_so(console: Opener) -> None:

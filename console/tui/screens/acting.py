@@ -15,6 +15,7 @@ from textual.widgets import Input
 from console.tui import commands
 from console.tui.plan_view import shown_path
 from console.tui.screens.taking import TakingScreen
+from console.tui.words import t
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
 
@@ -28,6 +29,8 @@ class ActingScreen(TakingScreen):
     AUTO_FOCUS = ""
     SCREEN_NAME = ""
     """Key into Command.screens."""
+    about = ""
+    """The node or the test that it was opened for."""
 
     def chosen(self) -> list[str]:
         """Nodes an action is about."""
@@ -43,7 +46,7 @@ class ActingScreen(TakingScreen):
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         """Acting commands do not exist in read-only mode; while text is typed, none does."""
-        if action in commands.BY_ID and isinstance(self.focused, Input):
+        if action in commands.ACTIONS and isinstance(self.focused, Input):
             return False
         app = self.app
         read_only = bool(getattr(getattr(app, "engine", None), "read_only", True))
@@ -62,7 +65,7 @@ class ActingScreen(TakingScreen):
 
         names = self.chosen()
         if not names:
-            self.notify("no node is chosen", severity="warning")
+            self.notify(t("no node is chosen"), severity="warning")
             return
         self.app.push_screen(Confirm(verb, names, reason), self._acted)
 
@@ -75,17 +78,16 @@ class ActingScreen(TakingScreen):
 
     @work(exit_on_error=False, group="act")
     async def _test(self) -> None:
-        from console.tui.screens.campaigns import CampaignScreen
         from console.tui.screens.launch import Launch
 
         names = self.chosen()
         if not names:
-            self.notify("no node is chosen", severity="warning")
+            self.notify(t("no node is chosen"), severity="warning")
             return
         plan = await self.app.push_screen_wait(Launch(names))
         if plan is not None:
             self.console_app.start_test(plan)
-            self.app.push_screen(CampaignScreen(plan.id))
+            self.console_app.open_campaign(plan.id)
 
     def action_view(self, view: str) -> None:
         """Go to one of the numbered views."""
@@ -103,9 +105,9 @@ class ActingScreen(TakingScreen):
         """Gather bundles of the chosen nodes; nothing is changed, so nothing is asked."""
         names = self.chosen()
         if not names:
-            self.notify("no node is chosen", severity="warning")
+            self.notify(t("no node is chosen"), severity="warning")
             return
-        self.notify(f"gathering evidence of {fold(names)}", markup=False)
+        self.notify(t("gathering evidence of {names}", names=fold(names)), markup=False)
         self._gather(names)
 
     @work(exit_on_error=False, group="evidence")
@@ -113,20 +115,22 @@ class ActingScreen(TakingScreen):
         try:
             async for kept in self.console_app.engine.gather(names, "asked for in the console"):
                 folder, name = os.path.split(kept.path)
+                where = shown_path(folder)
                 note = f"\n{kept.note}" if kept.note else ""
                 self.notify(
-                    f"{kept.node}: evidence kept in {shown_path(folder)}\n{name}{note}",
+                    t("{node}: evidence kept in {folder}", node=kept.node, folder=where)
+                    + f"\n{name}{note}",
                     severity="information" if kept.answered else "warning",
                     timeout=KEPT_SHOWN_S,
                     markup=False,
                 )
         except (ConsoleError, OSError) as error:
-            self.notify(f"evidence: {error}", severity="error", markup=False)
+            self.notify(t("evidence: {error}", error=error), severity="error", markup=False)
 
     def action_ssh(self, name: str = "") -> None:
         """Log in to one node."""
         if name and name not in self.console_app.engine.fleet.nodes:
-            self.notify(f"no node {name} here", severity="error", markup=False)
+            self.notify(t("no node {name} here", name=name), severity="error", markup=False)
             return
         names = [name] if name else self._one()
         if names:
@@ -147,7 +151,7 @@ class ActingScreen(TakingScreen):
                 rc = 255
                 _say(f"{argv[0]}: {error.strerror}")
             if rc == 255:
-                _say("press Enter to go back")
+                _say(t("press Enter to go back"))
                 await asyncio.to_thread(sys.stdin.readline)
         self.call_after_refresh(self.console_app.repaint)
 

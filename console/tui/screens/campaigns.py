@@ -41,19 +41,19 @@ class BenchScreen(CommandingScreen):
         bench = self.console_app.bench
         running = bench.running
         if running is None:
-            self.notify("no test is running")
+            self.notify(t("no test is running"))
             return
-        what = f"Stop the {running.campaign.level} test"
+        what = t("Stop the {level} test:", level=running.campaign.level)
         if await self.app.push_screen_wait(Ask(what, running.campaign.nodes, {})):
             running.stop()
 
     def copy_drain(self, drain: str) -> None:
         """Put a drain list on the clipboard."""
         if not drain:
-            self.notify("nothing to drain: no verdict is sure enough")
+            self.notify(t("nothing to drain: no verdict is sure enough"))
             return
         self.app.copy_to_clipboard(plain(drain))
-        self.notify(f"copied {plain(drain)}", markup=False)
+        self.notify(t("copied {what}", what=plain(drain)), markup=False)
 
 
 class CampaignsScreen(BenchScreen):
@@ -146,7 +146,7 @@ class CampaignsScreen(BenchScreen):
         if running:
             told = t("{n} running, {rest}", n=running, rest=told)
         app = self.console_app
-        self.draw_status(app.roster.shown(app.now()), view=f"tests: {told}")
+        self.draw_status(app.roster.shown(app.now()), view=t("tests: {told}", told=told))
         self._why()
         self.draw_keys()
 
@@ -172,10 +172,10 @@ class CampaignsScreen(BenchScreen):
         """Show the campaign under the cursor."""
         current = self._current()
         if current is not None:
-            self.app.push_screen(CampaignScreen(current.id))
+            self.console_app.open_campaign(current.id)
 
-    def action_copy(self) -> None:
-        """Copy the drain list of the campaign under the cursor."""
+    def action_copy(self, form: str = "hosts") -> None:
+        """Copy the drain list of the campaign under the cursor, which has one form."""
         current = self._current()
         if current is not None:
             self.copy_drain(current.drain)
@@ -190,7 +190,7 @@ class CampaignScreen(BenchScreen):
     def __init__(self, name: str) -> None:
         """`name` is a campaign's id."""
         super().__init__()
-        self.name_ = name
+        self.about = name
         self.campaign: Campaign | None = None
         self.drawn: tuple[Campaign, int] | None = None
         """Which state of the campaign the report shows, and its width."""
@@ -224,13 +224,13 @@ class CampaignScreen(BenchScreen):
     def live(self) -> bool:
         """Whether it is the campaign that runs."""
         running = self.console_app.bench.running
-        return running is not None and running.campaign.id == self.name_
+        return running is not None and running.campaign.id == self.about
 
     def redraw(self, now: float) -> None:
         """One tick: progress at once, the report in a thread when the campaign has changed."""
         app, sheet = self.console_app, self.query_one("#sheet", Sheet)
         if not app.paused:
-            self.campaign = app.bench.known(self.name_) or self.campaign
+            self.campaign = app.bench.known(self.about) or self.campaign
         width = sheet.scrollable_size.width
         rests = self.live and time.monotonic() < self._rest_until
         if width and not self._drawing and not rests and not self._is_drawn(width):
@@ -246,7 +246,7 @@ class CampaignScreen(BenchScreen):
         bench, glyphs = self.console_app.bench, self.console_app.look.glyphs
         try:
             if self.campaign is None:
-                self.campaign = await asyncio.to_thread(bench.campaign, self.name_)
+                self.campaign = await asyncio.to_thread(bench.campaign, self.about)
             campaign, began = self.campaign, time.monotonic()
             draw = campaign_view.report_lines
             self._report = await asyncio.to_thread(draw, campaign, glyphs, width)
@@ -268,12 +268,12 @@ class CampaignScreen(BenchScreen):
             eta_s = bench.running.eta_s
             lines += campaign_view.progress_lines(self.campaign, eta_s, now, glyphs, width)
         if not self._report and not self.trouble:
-            lines.append((Cell("reading", "dim"),))
+            lines.append((Cell(t("reading"), "dim"),))
         return lines + self._report
 
     def action_back(self) -> None:
         """To where the operator came from."""
-        self.dismiss()
+        self.console_app.close_node()
 
     def chosen(self) -> list[str]:
         """The nodes that the campaign proposes to drain, as far as they are in the inventory."""
@@ -287,11 +287,11 @@ class CampaignScreen(BenchScreen):
     def action_drain(self, reason: str = "") -> None:
         """The confirmation of a drain, with the nodes and the reason of this campaign."""
         if not self.chosen():
-            self.notify("nothing to drain: no verdict is sure enough")
+            self.notify(t("nothing to drain: no verdict is sure enough"))
             return
         told = figures.reason(self.campaign) if self.campaign is not None else ""
         super().action_drain(reason or told)
 
-    def action_copy(self) -> None:
-        """Copy the drain list."""
+    def action_copy(self, form: str = "hosts") -> None:
+        """Copy the drain list, which has one form."""
         self.copy_drain(self.campaign.drain if self.campaign is not None else "")

@@ -8,7 +8,8 @@ from textual import on
 from textual.widget import Widget
 from textual.widgets import Input
 
-from console.tui import bars, commandline, commands
+from console.tui import bars, commandline, commands, completing
+from console.tui.palettes import THEMES
 from console.tui.screens.acting import ActingScreen
 from console.tui.text import Cell, Line
 from console.tui.views import VIEW_IDS
@@ -16,6 +17,7 @@ from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
 from console.tui.words import t
 from inventory.errors import ConsoleError, UsageError
+from inventory.nearest import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
@@ -39,6 +41,11 @@ class CommandingScreen(ActingScreen):
         """Orders to choose from: name -> what it means; empty where there is only one."""
         return {}
 
+    @property
+    def searching(self) -> str:
+        """What is searched for in this screen's text, and where one is; "" when nothing is."""
+        return ""
+
     def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
         """The status line. `view` is its name and headline; "" for the fleet."""
         app, roster = self.console_app, self.console_app.roster
@@ -50,13 +57,14 @@ class CommandingScreen(ActingScreen):
             oldest_s=fleet.oldest_age(app.clock()),
             shown=len(seen),
             filter=roster.filter.text,
-            sort=roster.sort + (" reversed" if roster.reverse else ""),
+            sort=t("{order} reversed", order=roster.sort) if roster.reverse else roster.sort,
             marked=len(roster.marked),
             hidden=len(roster.marked - seen),
             paused_s=app.paused_s,
             read_only=app.engine.read_only,
             errors=app.errors(),
             answered=len(fleet.seen),
+            recording=app.recorder.size if app.recorder and not app.recorder.ended else "",
             view=view,
             news=app.news(),
         )
@@ -70,6 +78,8 @@ class CommandingScreen(ActingScreen):
         marked = len(app.roster.marked) if marks else 0
         told = t("{sign} {n} marked", sign=app.look.glyphs.mark, n=marked)
         tail: Line = (Cell(told, "mark"),) if marked else ()
+        if self.searching:
+            tail = (Cell(self.searching, "key"), Cell(" "), *tail)
         if marks and (news := app.news()) is not None:
             tail = (*bars.news_cells(news, max(24, lines.size.width // 2)), Cell(" "), *tail)
         line, self._ends = bars.keys(offered, lines.size.width, tail)
@@ -109,13 +119,39 @@ class CommandingScreen(ActingScreen):
         app = self.console_app
         app.go(VIEW_IDS[(VIEW_IDS.index(app.view) + step) % len(VIEW_IDS)])
 
+    def action_theme(self, name: str = "") -> None:
+        """Another theme, or the next one. Raises UsageError for one that does not exist."""
+        app, names = self.console_app, list(THEMES)
+        app.set_theme(name or names[(names.index(app.look.theme) + 1) % len(names)])
+        self.notify(t("theme: {name}", name=app.look.theme))
+
     def action_refresh(self) -> None:
         """Ask the schedulers now, and paint everything again."""
         self.console_app.read_now()
 
     def action_command(self) -> None:
         """Ask for a command."""
-        self.query_one(Prompt).ask(":", "")
+        world, app = self.world(), self.console_app
+        self.query_one(Prompt).ask(
+            ":",
+            "",
+            complete=lambda line: completing.command(line, world),
+            history=app.history("commands"),
+            judge=lambda line: line.strip() and self._request(line),
+        )
+
+    def world(self) -> completing.World:
+        """What may be named at the prompt here."""
+        app = self.console_app
+        offered = commands.offered(self.SCREEN_NAME, read_only=app.engine.read_only)
+        return completing.World(
+            words=[c.id.replace("_", "-") for c in offered],
+            nodes=list(app.roster.index),
+            orders=list(self.orders),
+            labels=app.roster.labels(),
+            rules=_topics,
+            values=app.roster.values,
+        )
 
     @on(Prompt.Answered)
     def _answered(self, event: Prompt.Answered) -> None:
@@ -132,33 +168,41 @@ class CommandingScreen(ActingScreen):
 
     def carry_out(self, line: str) -> None:
         """Do what a `:` line says. Raises UsageError."""
-        request = commandline.parse(line, read_only=self.console_app.engine.read_only)
-        match request.id:
-            case "open" if request.text:
-                self.console_app.open_node(request.text)
-            case "seek":
-                self.action_seek(request.text)
-            case "speed":
-                self.action_speed(request.text)
-            case "record":
-                self.action_record(request.text)
-            case "explain" if request.text:
-                self.action_explain(request.text)
-            case _:
-                self._do(request)
-
-    def _do(self, request: commandline.Request) -> None:
-        command = commands.BY_ID[request.id]
-        if self.SCREEN_NAME not in command.screens:
-            raise UsageError(
-                t(":{word} is not in this view", word=request.id),
-                instead=t("? lists what is"),
-            )
-        if request.text:
+        request = self._request(line)
+        if request.id == "open" and request.text:
+            self.console_app.open_node(request.text)
+        elif request.text:
             getattr(self, f"action_{request.id}")(request.text)
         else:
-            self.call_later(self.run_action, command.does)
+            self.call_later(self.run_action, commands.BY_ID[request.id].does)
+
+    def _request(self, line: str) -> commandline.Request:
+        """The line, where this screen can carry it out. Raises UsageError."""
+        from console.tui.screens.explain import page
+
+        request = commandline.parse(line, read_only=self.console_app.engine.read_only)
+        names = request.text and request.id in ("open", "ssh", "explain")
+        modes = {self.SCREEN_NAME, *(commands.REPLAY if self.console_app.player else ())}
+        if not names and modes.isdisjoint(commands.BY_ID[request.id].screens):
+            raise UsageError(
+                t(":{word} is not in this view", word=request.id.replace("_", "-")),
+                instead=t("? lists what is"),
+            )
+        if names and request.id != "explain" and request.text not in self.console_app.roster.index:
+            raise UsageError(
+                t("there is no node {name}", name=repr(request.text)),
+                instead=nearest(request.text, self.console_app.roster.index),
+            )
+        if names and request.id == "explain":
+            page(request.text)
+        return request
 
     @on(Input.Submitted)
     def _swallow(self, event: Input.Submitted) -> None:
         event.stop()
+
+
+def _topics() -> list[str]:
+    from probes.checks import RULES
+
+    return [rule.id for rule in RULES]

@@ -4,98 +4,138 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
+from rich.cells import cell_len
 from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.screen import ModalScreen
 
-from console.tui import commands, roster
+from console.tui import commands
 from console.tui.bars import ORDER
 from console.tui.filter import NUMBERS, WORDS
-from console.tui.plan_view import labelled
-from console.tui.text import Cell, Line, wrap
+from console.tui.keymap import shown
+from console.tui.text import Cell, Line, fit, wrap
 from console.tui.theme import Glyphs
+from console.tui.views import VIEWS
 from console.tui.widgets.sheet import Lines, Sheet
+from console.tui.words import N_, t
 from probes.event import Severity
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
 
 MEANINGS = {
-    Severity.CRITICAL: "broken: act",
-    Severity.UNKNOWN: "could not be measured: never a kind of ok",
-    Severity.WARN: "wrong, not yet broken",
-    Severity.INFO: "worth knowing",
-    Severity.OK: "measured, and nothing wrong",
+    Severity.CRITICAL: N_("broken: act"),
+    Severity.UNKNOWN: N_("could not be measured: never a kind of ok"),
+    Severity.WARN: N_("wrong, not yet broken"),
+    Severity.INFO: N_("worth knowing"),
+    Severity.OK: N_("measured, and nothing wrong"),
 }
-MOVING = (
-    ("up down", "j k and the arrows; pgup pgdn; g G or home end for the first and last"),
-    ("mouse", "click a node, click it again to open it; the key line can be clicked"),
-)
+QUESTIONS = {
+    "node": N_("What is wrong with this node, since when, why, and what to do?"),
+    "campaign": N_("How far is this test, what did it find, and what to drain?"),
+}
+"""What the screens answer that are no views."""
 
 
-def help_lines(screen: str, glyphs: Glyphs, width: int, *, read_only: bool) -> list[Line]:
-    """Everything the operator can do on a screen. Pure."""
-    lines: list[Line] = []
+def help_lines(
+    screen: str, glyphs: Glyphs, width: int, *, read_only: bool, keys: commands.Keys = commands.NONE
+) -> list[Line]:
+    """What the screen answers, then everything that can be done on it. Pure."""
+    question = next((view.question for view in VIEWS if view.id == screen), "")
+    lines = _sentence(t(question or QUESTIONS.get(screen, "")), width, "title")
     groups: dict[str, list[commands.Command]] = {}
-    for command in commands.offered(screen, read_only=read_only):
+    for command in commands.offered(screen, read_only=read_only, keys=keys):
         groups.setdefault(command.group, []).append(command)
-    for group, members in groups.items():
-        lines += [(Cell(group, "title"),)]
-        for command in members:
-            lines += _entry(command.shown, command.help, width)
-        lines.append(())
-    lines.append((Cell("Move", "title"),))
-    for key, what in MOVING:
-        lines += _entry(key, what, width)
+    for group in [*(g for g in groups if g != "Views"), "Views"]:
+        lines += [(), (Cell(t(group), "title"),)]
+        for command in groups.get(group, ()):
+            lines += _entry(command.shown, t(command.help), width)
+    lines += _moving(width, keys)
     if read_only:
-        lines += [(), (Cell("Read-only: drain, resume and test do not exist here.", "warn"),)]
+        told = t("Read-only: drain, resume and test do not exist here.")
+        lines += [(), *_sentence(told, width, "warn")]
     return lines + _signs(glyphs, width) + _language(width)
 
 
-def _entry(key: str, what: str, width: int) -> list[Line]:
-    rows = wrap(what, max(10, width - 13))
-    return [
-        (Cell(f"  {key if i == 0 else '':10} ", "key"), Cell(row)) for i, row in enumerate(rows)
-    ]
+MOVES = {
+    "up": N_("a line up"),
+    "down": N_("a line down"),
+    "page_up": N_("a screenful up"),
+    "page_down": N_("a screenful down"),
+    "first": N_("to the beginning"),
+    "last": N_("to the end"),
+}
+
+
+def _moving(width: int, keys: commands.Keys) -> list[Line]:
+    lines: list[Line] = [(), (Cell(t("Move"), "title"),)]
+    for move, what in MOVES.items():
+        names = keys.get(move, commands.MOVES[move])
+        lines += _entry(" ".join(shown(name) for name in names), t(what), width, 11)
+    mouse = t("click a row, click it again to open it; the key line can be clicked")
+    return lines + _entry(t("mouse"), mouse, width)
+
+
+def _sentence(text: str, width: int, style: str) -> list[Line]:
+    return [(Cell(row, style),) for row in wrap(text, max(10, width))] if text else []
+
+
+def _entry(key: str, what: str, width: int, column: int = 10) -> list[Line]:
+    """A key and what it does; a long key has the line for itself."""
+    room = max(10, width - column - 3)
+    blank = " " * (column + 3)
+    heads = [f"  {fit(key, column)} "] if cell_len(key) <= column else [f"  {key}"]
+    lines: list[Line] = [(Cell(heads[0], "key"),)] if cell_len(key) > column else []
+    rows = wrap(what, room)
+    firsts = [blank] * len(rows) if lines else [*heads, *([blank] * (len(rows) - 1))]
+    return lines + [(Cell(f, "key"), Cell(row)) for f, row in zip(firsts, rows, strict=True)]
 
 
 def _signs(glyphs: Glyphs, width: int) -> list[Line]:
-    lines: list[Line] = [(), (Cell("Signs, worst first", "title"),)]
+    lines: list[Line] = [(), (Cell(t("Signs, worst first"), "title"),)]
     for severity in ORDER:
         sign = Cell(f"  {glyphs.severity(severity)} {severity.value:8} ", severity.value)
-        lines.append((sign, Cell(MEANINGS[severity])))
-    lines += labelled(
-        f"  {glyphs.missing}", "unknown: not readable, or not read yet; never zero", width, "text"
-    )
-    lines += labelled(
-        "  grey", "stale: the last reading of a node that does not answer", width, "text"
-    )
-    return lines
+        lines.append((sign, Cell(t(MEANINGS[severity]))))
+    unknown = t("unknown: not readable, or not read yet; never zero")
+    stale = t("stale: the last reading of a node that does not answer")
+    return lines + _entry(glyphs.missing, unknown, width) + _entry(t("grey"), stale, width)
+
+
+EXAMPLES = (
+    ("state:crit,unkn", N_("either severity; also states of the scheduler and the conversation")),
+    ("temp>85", N_("a number; units as in power>3kW, clock<1.2GHz, age>5m")),
+    ("temp:80..90", N_("a range, both ends included; ..90 and 80.. are open")),
+    ("node~^gpu0[0-4]", N_("a regular expression; ~nv.*link looks everywhere")),
+    ("label.rack:r7", N_("a label of the inventory")),
+    ("is:fault", N_("not ok; also is:marked and is:stale")),
+    ("!job:812", N_("the others")),
+    ("xid:79 | temp>85", N_("either group of terms")),
+    ('"row remap"', N_("text with a space, anywhere in the row")),
+)
+"""Terms of the filter language, each with what it finds."""
+TYPED = (
+    (":drain REASON", N_("and :resume; the plan comes first")),
+    (":filter EXPR", N_("as / does")),
+    (":mark EXPR", N_("mark what a filter matches; also :mark all, :mark none")),
+    (":open NODE", N_("show a node; :ssh NODE logs in")),
+    (":sort ORDER", N_("tab lists the orders")),
+    (":explain RULE", N_("what a rule, xid:79 or nvml:15 means")),
+)
+"""Commands that take words; every other one is typed by its name."""
 
 
 def _language(width: int) -> list[Line]:
-    lines: list[Line] = [(), (Cell("Filter", "title"),)]
-    lines += labelled(
-        "",
-        "All terms must hold; ! turns one around; a,b is either; quotes keep spaces.",
-        width,
-        "text",
-    )
-    lines += labelled("  text", " ".join(f"{name}:" for name in WORDS), width, "text")
-    lines += labelled("  num", " ".join(f"{name}>" for name in NUMBERS), width, "text")
-    lines += labelled(
-        "  e.g.", 'state:crit  node:gpu0*  xid:79,48  temp>85  !job:812  "row remap"', width, "text"
-    )
-    lines += [(), (Cell("Commands", "title"),)]
-    lines += labelled(
-        "",
-        ":drain REASON  :resume  :filter EXPR  :mark all|none|EXPR  :open NODE  :ssh NODE",
-        width,
-        "text",
-    )
-    lines += labelled("", ":sort " + "|".join(roster.SORTS), width, "text")
+    lines: list[Line] = [(), (Cell(t("Filter: all terms must hold"), "title"),)]
+    for term, what in EXAMPLES:
+        lines += _entry(term, t(what), width, 15)
+    words, numbers = " ".join(WORDS), " ".join(NUMBERS)
+    lines += _sentence(t("fields of words: {names}", names=words), width, "dim")
+    lines += _sentence(t("fields of numbers: {names}", names=numbers), width, "dim")
+    lines += [(), (Cell(t("Commands by name: tab completes, up and ctrl-r bring back"), "title"),)]
+    for line, what in TYPED:
+        lines += _entry(line, t(what), width, 15)
     return lines
 
 
@@ -107,7 +147,7 @@ class Help(ModalScreen[None]):
     ]
 
     def __init__(self, about: str) -> None:
-        """`about` is "fleet" or "node"."""
+        """`about` is a screen's name."""
         super().__init__(classes="dialog")
         self.about = about
 
@@ -127,9 +167,17 @@ class Help(ModalScreen[None]):
         app: ConsoleApp = self.app  # type: ignore[assignment]
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
         width = max(1, sheet.scrollable_size.width)
-        sheet.show(help_lines(self.about, app.look.glyphs, width, read_only=app.engine.read_only))
+        read_only, glyphs = app.engine.read_only, app.look.glyphs
+        sheet.show(help_lines(self.about, glyphs, width, read_only=read_only, keys=app.keymap))
         hint.show(
-            [(Cell("esc", "key"), Cell(" back  "), Cell("j k space", "key"), Cell(" scroll"))]
+            [
+                (
+                    Cell("esc", "key"),
+                    Cell(f" {t('back')}  "),
+                    Cell("j k space", "key"),
+                    Cell(f" {t('scroll')}"),
+                )
+            ]
         )
 
     def action_close(self) -> None:

@@ -6,7 +6,8 @@ from collections.abc import Collection
 
 from textual import on
 
-from console.tui.filter import Filter, toggled
+from console.tui import completing
+from console.tui.filter import Filter, toggled, without_field
 from console.tui.roster import Roster
 from console.tui.screens.commanding import CommandingScreen
 from console.tui.widgets.prompt import Prompt
@@ -57,7 +58,14 @@ class PromptingScreen(CommandingScreen):
     def action_filter(self, text: str | None = None) -> None:
         """Ask for a filter, or set it."""
         if text is None:
-            self.query_one(Prompt).ask("/", self.roster.filter.text)
+            world = self.world()
+            self.query_one(Prompt).ask(
+                "/",
+                self.roster.filter.text,
+                complete=lambda line: completing.filtering(line, world),
+                history=self.console_app.history("filters"),
+                judge=Filter,
+            )
         else:
             self.set_filter(text)
 
@@ -89,7 +97,11 @@ class PromptingScreen(CommandingScreen):
         prompt = self.query_one(Prompt)
         try:
             self.set_filter(event.text)
+            # A field whose name is not finished would be looked for as a word.
+            if not self.roster.shown(self.console_app.now()):
+                self.set_filter(without_field(event.text))
         except UsageError as error:
+            self.set_filter(prompt.before)
             prompt.complain(str(error))
         else:
             prompt.complain("")

@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Callable, Sequence
+
 from textual import events, on
 from textual.app import ComposeResult
 from textual.containers import Horizontal
 from textual.content import Content
 from textual.message import Message
 from textual.widgets import Input, Static
+
+from console.tui.history import History
+from console.tui.widgets.entry import Complete, Entry
+from inventory.errors import UsageError
+
+Judge = Callable[[str], object]
+"""Raises UsageError for a text that cannot be taken."""
+AROUND = 3
+"""Offers shown before the one that is taken."""
 
 
 class Prompt(Horizontal):
@@ -35,32 +47,43 @@ class Prompt(Horizontal):
     def compose(self) -> ComposeResult:
         """Sign, input, complaint."""
         yield Static("", id="sign", markup=False)
-        entry = Input(id="entry", compact=True)
-        entry.cursor_blink = False
-        yield entry
+        yield Entry(id="entry")
         yield Static("", id="complaint", markup=False)
 
     def on_mount(self) -> None:
         """Hidden until asked for."""
         self.display = False
+        self._judge: Judge | None = None
+        self._history: History | None = None
 
-    def ask(self, kind: str, text: str) -> None:
-        """Show the prompt with a text to change."""
+    def ask(
+        self,
+        kind: str,
+        text: str,
+        *,
+        complete: Complete | None = None,
+        history: History | None = None,
+        judge: Judge | None = None,
+    ) -> None:
+        """Show the prompt with a text to change. A text that `judge` refuses stays to be mended."""
         self.kind, self.before = kind, text
+        self._judge, self._history = judge, history
         self.query_one("#sign", Static).update(Content(kind))
         self.complain("")
-        entry = self.query_one("#entry", Input)
-        with entry.prevent(Input.Changed):
-            entry.value = text
-        entry.cursor_position = len(text)
+        entry = self.query_one(Entry)
+        entry.begin(text, complete, history)
         self.display = True
         # Not Widget.focus, which waits its turn while the next keys already arrive.
         self.screen.set_focus(entry)
 
     def complain(self, what: str) -> None:
         """Say what is wrong with the text; "" when nothing is."""
+        self._say(what, "")
+
+    def _say(self, what: str, style: str) -> None:
         complaint = self.query_one("#complaint", Static)
         complaint.update(Content(what))
+        complaint.set_classes(style)
         complaint.display = bool(what)
 
     @on(Input.Changed, "#entry")
@@ -69,10 +92,29 @@ class Prompt(Horizontal):
         if self.display:
             self.post_message(self.Typed(self.kind, event.value))
 
+    @on(Entry.Offered)
+    def _offered(self, event: Entry.Offered) -> None:
+        event.stop()
+        if len(event.lines) > 1:
+            self._say(_around(event.lines, event.at), "offers")
+
     @on(Input.Submitted, "#entry")
     def _submitted(self, event: Input.Submitted) -> None:
         event.stop()
+        try:
+            if self._judge is not None:
+                self._judge(event.value)
+        except UsageError as error:
+            self.complain(str(error))
+            return
+        self._remember(event.value)
         self._close(event.value)
+
+    def _remember(self, line: str) -> None:
+        if self._history is not None:
+            self._history.remember(line)
+            # Another console may hold the file for a moment.
+            asyncio.get_running_loop().run_in_executor(None, self._history.keep, line)
 
     def on_key(self, event: events.Key) -> None:
         """Escape gives up."""
@@ -84,3 +126,11 @@ class Prompt(Horizontal):
     def _close(self, text: str | None) -> None:
         self.display = False
         self.post_message(self.Answered(self.kind, text, self.before))
+
+
+def _around(lines: Sequence[str], at: int) -> str:
+    """The offers from a few before the one taken, which is in brackets."""
+    words = [line.rstrip().rpartition(" ")[2] for line in lines]
+    words[at] = f"[{words[at]}]"
+    first = max(0, at - AROUND)
+    return " ".join((["..."] if first else []) + words[first : first + 30])
