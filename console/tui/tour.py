@@ -16,8 +16,6 @@ from console.tui.words import t
 
 VIEWS_TO_SEE = 3
 """In the step about views; all ten would not be two minutes."""
-CURSOR_PLACES = 3
-"""The fleet, a node, and another node: `seen` of somebody who moved the cursor and came back."""
 CONFIRM, HELP, NODE = "confirm", "help", "node"
 
 
@@ -65,8 +63,8 @@ class Progress(Struct, frozen=True):
 
     at: int
     start: Scene
-    seen: frozenset[str | None] = frozenset()
-    """Screens, and nodes under the cursor, since then."""
+    seen: frozenset[str] = frozenset()
+    """Screens since then, of those that were there for a moment."""
 
     @property
     def over(self) -> bool:
@@ -75,7 +73,7 @@ class Progress(Struct, frozen=True):
 
     def follow(self, now: Scene) -> Progress:
         """The next step, once this one was followed."""
-        seen = replace(self, seen=self.seen | {now.screen, now.cursor})
+        seen = replace(self, seen=self.seen | {now.screen})
         if self.over or not STEPS[self.at].done(now, seen):
             return seen
         return self.skip(now)
@@ -141,7 +139,7 @@ STEPS: tuple[Step, ...] = (
             next=key("next_fault"),
             previous=key("previous_fault"),
         ),
-        lambda now, tour: now.moved and now.on_critical and len(tour.seen) >= CURSOR_PLACES,
+        lambda now, tour: now.moved and now.on_critical,
         _ROWS,
         _to_fleet,
     ),

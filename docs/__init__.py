@@ -1,0 +1,5 @@
+"""Documents that are made from the program itself: `python -m docs` writes them again."""
+
+from pathlib import Path
+
+HERE = Path(__file__).parent
