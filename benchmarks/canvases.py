@@ -2,7 +2,7 @@
 
     python -m benchmarks.canvases [--nodes 4000] [--seconds 10] [--views gpus,fabric]
 
-The console of key_to_paint over its Events: every reading of every GPU changes each second (`grid`),
+The console of key_to_paint over its Events: all readings of all GPUs change each second (`grid`),
 or none (`quiet`). Bytes are what the terminal received in a second; CPU is the whole process,
 taking in and judging included, so `fleet` is measured beside them. A key is answered by the first
 bytes that it brings; the cursor moves by one GPU or node.

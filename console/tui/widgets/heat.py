@@ -6,7 +6,7 @@ cell by cell with what was drawn, and only cells that differ are sent.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import ClassVar, NamedTuple, Protocol
 
 from rich.segment import Segment
@@ -107,6 +107,7 @@ class HeatCanvas(Widget, can_focus=True):
             self.laid = layout
             self._reveal()
         self._scroll(self.top)
+        self._draw_map()
         self._repaint_changes()
         if self.cursor != before:
             self.post_message(self.Moved())
@@ -140,10 +141,22 @@ class HeatCanvas(Widget, can_focus=True):
         if name not in self._index:
             return
         gpu = self.gpu if gpu is None else gpu
+        lines, top = self._lines_of(self.cursor), self.top
         self.cursor, self.gpu = name, max(0, min(self._gpus(name) - 1, gpu))
         self._reveal()
-        self._repaint_changes()
+        if self.top == top:
+            self._repaint_changes({*lines, *self._lines_of(name)})
+        else:
+            self._draw_map()
+            self._repaint_changes()
         self.post_message(self.Moved())
+
+    def _lines_of(self, name: str | None) -> range:
+        """Lines of the canvas that a node's block is on."""
+        if name not in self._index:
+            return range(0)
+        first = (self._index[name] // self.laid.columns - self.top) * self.laid.height
+        return range(max(0, first), min(self.size.height, first + self.laid.height))
 
     def action_move(self, nodes: int) -> None:
         """To the node so many places on."""
@@ -206,6 +219,7 @@ class HeatCanvas(Widget, can_focus=True):
     def scroll_rows(self, top: int) -> None:
         """Another part of the whole; the cursor stays where it is."""
         self._scroll(top)
+        self._draw_map()
         self._repaint_changes()
         self.post_message(self.Moved())
 
@@ -229,10 +243,10 @@ class HeatCanvas(Widget, can_focus=True):
         shown = self.laid.map_width and height
         self._map = self.source.minimap(self.laid, height, self.top) if shown else ()
 
-    def _repaint_changes(self) -> None:
-        self._draw_map()
+    def _repaint_changes(self, lines: Iterable[int] | None = None) -> None:
+        """Compare with what was drawn and refresh cells that differ, on all lines or these."""
         regions: list[Region] = []
-        for y in range(self.size.height):
+        for y in range(self.size.height) if lines is None else lines:
             was, now = self._drawn.get(y), self._pieces(y)
             if was is None:
                 regions.append(Region(0, y, self.size.width, 1))
