@@ -274,13 +274,14 @@ async def test_enter_unfolds_a_kind_and_opens_a_device(console: Opener) -> None:
 
 
 async def test_a_kind_on_one_device_opens_it_at_once(console: Opener) -> None:
-    """No empty step in between."""
-    async with console() as c:
+    """No empty step in between, and the finding is in sight."""
+    async with console(size=(60, 20)) as c:
         await worsened(c)
         await to_kind(c, "xid.79")
         await c.press("enter")
         assert isinstance(c.app.screen, NodeScreen)
         assert c.app.screen.selected == ("xid.79", synthetic.pci(3))
+        await c.tick()
         assert "Xid 79" in c.text
 
 

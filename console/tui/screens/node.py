@@ -91,6 +91,8 @@ class NodeScreen(CommandingScreen):
     def _resized(self) -> None:
         self._draw(self.body, self.console_app.now())
         self.draw_lines()
+        if self.selected and self.sheet.findings:
+            self.body.reveal(*self.sheet.findings[self.position])
 
     async def _remember(self) -> None:
         """Read what is kept of this node now and then, in a thread: it may take long."""

@@ -13,6 +13,7 @@ from typing import NamedTuple
 from console.tui.text import plain
 from console.tui.words import t
 from probes.checks import RULES
+from probes.drift_facts import FACTS
 from probes.event import Finding, NodeState, Severity
 from probes.facts import NodeFacts
 from probes.rules import Rules
@@ -47,7 +48,10 @@ def kind_of(finding: Finding, facts: NodeFacts) -> Kind:
 
 
 def title(kind: Kind, rules: Rules) -> str:
-    """What the operator calls it: "Xid 79 GPU has fallen off the bus"."""
+    """What the operator calls it: "Xid 79 GPU has fallen off the bus", "slurmd: A service ...".
+
+    What tells it from its like comes first: a narrow column cuts the end.
+    """
     if kind.rule == UNSEEN:
         return _unseen_title(kind.what)
     domain, _, code = kind.rule.partition(".")
@@ -57,7 +61,8 @@ def title(kind: Kind, rules: Rules) -> str:
         word = "Xid" if domain == "xid" else "SXid"
         return f"{word} {code} {meaning.name}" if meaning else f"{word} {code}"
     name = _TITLES.get(kind.rule, kind.rule)
-    return plain(f"{name}: {kind.what}" if kind.what else name)
+    what = FACTS[kind.what].label if kind.what in FACTS else kind.what
+    return plain(f"{what or kind.what}: {name}" if kind.what else name)
 
 
 def _unseen_title(what: str) -> str:
