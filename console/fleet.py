@@ -66,6 +66,8 @@ class Compared(NamedTuple):
     comparison: Comparison
     slow: dict[SlowKey, Slow]
     """Node, device and rule -> the votes behind what stands."""
+    seen: frozenset[tuple[str, str]]
+    """(node, device) that this very pass found slow; the others stand from before."""
 
 
 class Fleet:
@@ -276,7 +278,8 @@ class Fleet:
         self._waiting.update(dict.fromkeys(found.keys() | self._slow.keys()))
         self._slow = found
         of_this_pass = {(*one.key, one.finding.rule): one for one in self._found}
-        self.compared = Compared(comparison, of_this_pass | self._streaks.standing)
+        seen = frozenset(one.key for one in self._found)
+        self.compared = Compared(comparison, of_this_pass | self._streaks.standing, seen)
 
     def _judge(self, name: str, now: float) -> None:
         facts = self.nodes[name]
