@@ -21,7 +21,9 @@ from inventory.scheduler import Plan, Step
 from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
 
 BATCHES = 20
-"""Per second: sessions answer spread over the tick, not all at once."""
+"""Per second at least: sessions answer spread over the tick, not all at once."""
+BATCH_NODES = 20
+"""Nodes in one go at most: each session is its own turn of the loop."""
 VARIANTS = 7
 
 
@@ -131,14 +133,15 @@ class Feed:
 
     async def run(self) -> None:
         """Every node once a second, in batches; `quiet` repeats the same readings."""
-        step, share = 0, -(-len(self.names) // BATCHES)
+        step, share = 0, min(BATCH_NODES, -(-len(self.names) // BATCHES))
+        pause_s = share / len(self.names)
         while True:
             step += 1
             for start in range(0, len(self.names), share):
                 began = time.perf_counter()
                 names = self.names[start : start + share]
                 self._apply(tick_events(names, 0 if self.quiet else step, time.time()))
-                await asyncio.sleep(max(0.0, 1 / BATCHES - (time.perf_counter() - began)))
+                await asyncio.sleep(max(0.0, pause_s - (time.perf_counter() - began)))
 
     async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
         """Never: read-only."""

@@ -10,7 +10,7 @@ import logging
 import time
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -19,7 +19,7 @@ import msgspec
 
 from inventory.node import Inventory
 from inventory.scheduler import Allocation, Step
-from probes.checks import Peers, Quiet, healed, judge, peers, place, unjudged, verdict
+from probes.checks import Peers, Quiet, healed, judge, peers_in_steps, place, unjudged, verdict
 from probes.event import Event, Finding, NodeStatus, Sample, Severity
 from probes.expect import in_common
 from probes.facts import NodeFacts
@@ -115,6 +115,7 @@ class Fleet:
         self._quiet = {name: Quiet() for name in self.nodes}
         self._peers: dict[str, Peers] = {}
         self._peers_at = float("-inf")
+        self._counting: Generator[None, None, dict[str, Peers]] | None = None
         self._slow: dict[str, list[Finding]] = {}
         self._slow_at = float("-inf")
         self._comparison: Comparison | None = None
@@ -199,14 +200,19 @@ class Fleet:
         """
         now = self.clock() if now is None else now
         until = time.perf_counter() + budget_s
-        self._expect(now)
+        self._expect(now, until)
+        if not self._peers:
+            return  # nothing can be judged yet
         self._drain(self._urgent, now, until)
         self._compare(now, until)
         self._drain(self._waiting, now, until)
 
     def thorough(self, now: float) -> Iterator[None]:
         """Judge all that changed, in pieces of about one node; the same whatever the machine."""
-        self._expect(now)
+        self._expect(now, 0.0)
+        while self._counting is not None:
+            yield
+            self._expect(now, 0.0)
         while self._urgent:
             self._first(self._urgent, now)
             yield
@@ -234,12 +240,24 @@ class Fleet:
         self._waiting.pop(name, None)
         self._judge(name, now)
 
-    def _expect(self, now: float) -> None:
-        if now - self._peers_at >= PEERS_EVERY_S or not self._peers:
-            before, self._peers = self._peers, peers(self.nodes.values())
-            for role, found in self._peers.items():  # the same object: nothing to judge again
-                self._peers[role] = before[role] if before.get(role) == found else found
+    def _expect(self, now: float, until: float) -> None:
+        """Count the majorities when it is time, or go on counting; until then the old ones hold."""
+        if self._counting is None and now - self._peers_at >= PEERS_EVERY_S:
             self._peers_at = now
+            self._counting = peers_in_steps(tuple(self.nodes.values()))
+        while self._counting is not None:
+            try:
+                next(self._counting)
+            except StopIteration as done:
+                self._counting, before = None, self._peers
+                # The same object where nothing changed: then nothing is judged again.
+                self._peers = {
+                    role: before[role] if before.get(role) == found else found
+                    for role, found in done.value.items()
+                }
+                return
+            if time.perf_counter() >= until:
+                return
 
     def _compare(self, now: float, until: float) -> None:
         """Go on with the comparison under way, or begin one when it is time."""

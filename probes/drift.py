@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -19,6 +19,7 @@ from msgspec import Struct
 from probes.drift_facts import FACTS, FLAG, NODE, Fact, Items, Seen, of, same
 from probes.event import Scalar
 from probes.facts import NodeFacts
+from probes.pieces import at_once
 from probes.reading import number
 
 GIB = 1 << 30
@@ -105,7 +106,15 @@ REMEMBERED = 10_000
 
 def census(role: str, members: Iterable[NodeFacts]) -> Census:
     """Majorities of a role's nodes; the same object as long as nothing changed."""
-    nodes = [(facts.node.name, tuple(of(facts))) for facts in members]
+    return at_once(census_in_steps(role, members))
+
+
+def census_in_steps(role: str, members: Iterable[NodeFacts]) -> Generator[None, None, Census]:
+    """The same in pieces of about one node."""
+    nodes: list[tuple[str, tuple[Items, ...]]] = []
+    for facts in members:
+        nodes.append((facts.node.name, tuple(of(facts))))
+        yield
     key: list[object] = [item for name, items in nodes for item in (name, *map(id, items))]
     before = _roles.get(role)
     if before is not None and before[0] == key:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 
 from msgspec import Struct
 
@@ -32,12 +32,13 @@ class Mounts(Struct, frozen=True):
 NONE = Mounts()
 
 
-def mounts(members: Iterable[NodeFacts]) -> Mounts:
-    """What the nodes of one role have."""
+def mounts_in_steps(members: Iterable[NodeFacts]) -> Generator[None, None, Mounts]:
+    """What the nodes of one role have, in pieces of one node."""
     mounted: Counter[str] = Counter()
     writable: Counter[str] = Counter()
     nodes = 0
     for facts in members:
+        yield
         if facts.value("storage", "", "mounts") is None:
             continue
         nodes += 1

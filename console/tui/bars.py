@@ -51,6 +51,8 @@ class State(NamedTuple):
     errors: tuple[str, ...]
     answered: int
     """Nodes that answered at least once."""
+    recording: str = ""
+    """Size of the file being written; "" when none is."""
     view: str = ""
     """The view's name and headline; "" for the fleet."""
     news: News | None = None
@@ -68,6 +70,9 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
         yield Part((Cell(t(" PAUSED {time} ", time=units.age(state.paused_s)), "band"),), 0)
     if state.read_only:
         yield Part((Cell(t(" READ-ONLY "), "band"),), 2)
+    if state.recording:
+        told = t("{sign} rec {size}", sign=glyphs.mark, size=state.recording)
+        yield Part((Cell(told, "mark"),), 2)
     if state.view:
         yield Part((Cell(plain(state.view), "title"),), 0)
     yield Part((Cell(cut(plain(state.cluster), 20), "dim" if state.view else "title"),), 7)

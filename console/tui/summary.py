@@ -234,20 +234,27 @@ def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Sever
 def _devices(
     facts: NodeFacts,
 ) -> tuple[Gpus, tuple[int, int] | None, tuple[int, int] | None]:
-    samples: list[Sample] = []
-    told: dict[str, list[Scalar]] = {}
-    active = ports = 0
-    for (probe, device), sample in facts.latest.items():
-        if probe == "gpu":
-            samples.append(sample)
-        elif probe == "nvlink":
-            told[device] = [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
-        elif probe == "infiniband" and _physical(sample):
-            ports += 1
-            active += sample.values["state"] == IB_ACTIVE
+    samples = [sample for _, sample in facts.devices("gpu")]
+    # GPUs answer every second, links and ports every half minute: 144 names to match at 8 GPUs.
+    told = facts.kept("links up", ("", "nvlink"), _told_links)
+    active, ports = facts.kept("ports up", ("", "infiniband"), _told_ports)
     gpus = _gpus(facts, samples)
     lost = {s.device for s in samples if "nvml_rc" in s.values}
     return gpus, _links(told, lost, gpus), (active, ports) if ports else None
+
+
+def _told_links(facts: NodeFacts) -> dict[str, list[Scalar]]:
+    """GPU -> whether each of its links is up."""
+    return {
+        device: [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
+        for device, sample in facts.devices("nvlink")
+    }
+
+
+def _told_ports(facts: NodeFacts) -> tuple[int, int]:
+    """Physical ports that are active, and all."""
+    states = [s.values["state"] for _, s in facts.devices("infiniband") if _physical(s)]
+    return sum(state == IB_ACTIVE for state in states), len(states)
 
 
 def _links(

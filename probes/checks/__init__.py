@@ -47,7 +47,7 @@ from probes.checks import explain as _explain
 from probes.checks.healed import healed
 from probes.checks.rule import Check, Look, Rule
 from probes.event import Finding
-from probes.expect import Peers, peers
+from probes.expect import Peers, peers, peers_in_steps
 from probes.facts import NodeFacts
 from probes.rules import Rules
 from probes.twice import once
@@ -55,7 +55,7 @@ from probes.unchanged import Quiet
 from probes.verdict import verdict
 
 __all__ = [
-    "CHECKS", "RULES", "Peers", "Quiet", "explain", "healed", "judge", "peers", "place",
+    "CHECKS", "RULES", "Peers", "Quiet", "explain", "healed", "judge", "peers", "peers_in_steps", "place",
     "unjudged", "verdict",
 ]  # fmt: skip
 

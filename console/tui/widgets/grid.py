@@ -23,6 +23,8 @@ from console.tui.theme import ASCII, Look
 
 Rows = Callable[[str, Sequence[Column]], list[Cell]]
 """Cells of a node for the chosen columns."""
+Content = tuple[str | None, bool, list[Cell]]
+"""Node of a line, whether it is under the cursor, its cells."""
 Columns = Callable[[int], list[Column]]
 """Columns for a width."""
 
@@ -66,8 +68,10 @@ class Grid(ScrollView, can_focus=True):
         self._columns: list[Column] = []
         self._width = 0
         self._lines: dict[str, int] = {}
-        self._drawn: dict[int, tuple[str | None, bool, list[Cell]]] = {}
-        """Line of the widget -> node, whether under the cursor, cells as last drawn."""
+        self._drawn: dict[int, Content] = {}
+        """Line of the widget -> as last drawn."""
+        self._made: dict[int, Content] = {}
+        """Line of the widget -> as just compared; each is drawn from once at most."""
 
     @property
     def body(self) -> int:
@@ -122,6 +126,7 @@ class Grid(ScrollView, can_focus=True):
         self._width = self.scrollable_size.width
         self._columns = self._columns_for(self._width)
         self._drawn.clear()
+        self._made.clear()
         self.refresh()
 
     def watch_show_vertical_scrollbar(self) -> None:
@@ -140,9 +145,14 @@ class Grid(ScrollView, can_focus=True):
         self.touched = True
         if name not in self._lines or name == self.cursor:
             return
+        before, top = self._lines.get(self.cursor or "", -1), self.top
         self.cursor = name
         self._reveal()
-        self.repaint_changes()
+        if self.top == top:
+            # A key changes two lines; comparing all fifty would cost more than painting them.
+            self.repaint_changes([at - top + 1 for at in (before, self._lines[name])])
+        else:
+            self.repaint_changes()
         self.post_message(self.Moved(name))
 
     def action_move(self, lines: int) -> None:
@@ -176,35 +186,38 @@ class Grid(ScrollView, can_focus=True):
         elif at >= self.top + self.body:
             self.scroll_to(y=at - self.body + 1, animate=False, force=True)
 
-    def repaint_changes(self) -> None:
-        """Compare every visible line with what was drawn and refresh the cells that differ."""
+    def repaint_changes(self, lines: Sequence[int] | None = None) -> None:
+        """Compare visible lines, all or these, with what was drawn; refresh cells that differ."""
         regions: list[Region] = []
-        for y in range(1, self.size.height):
-            now = self._content(y)
-            was = self._drawn.get(y)
-            if was is None:
-                regions.append(Region(0, y, self.size.width, 1))
-            elif was != now:
-                regions += self._difference(y, was, now)
+        for y in lines or range(1, self.size.height):
+            if not 0 < y < self.size.height:
+                continue
+            now, was = self._content(y), self._drawn.get(y)
+            if was == now:
+                continue
+            self._made[y] = now
+            whole = [Region(0, y, self.size.width, 1)]
+            regions += whole if was is None else self._difference(y, was, now)
         if regions:
             self.refresh(*regions)
 
-    def _difference(
-        self,
-        y: int,
-        was: tuple[str | None, bool, list[Cell]],
-        now: tuple[str | None, bool, list[Cell]],
-    ) -> list[Region]:
+    def _difference(self, y: int, was: Content, now: Content) -> list[Region]:
         if was[:2] != now[:2] or len(was[2]) != len(now[2]):
             return [Region(0, y, self.size.width, 1)]
-        regions, x = [], 0
+        regions: list[Region] = []
+        x = 0
         for old, new, column in zip(was[2], now[2], self._columns, strict=True):
             if old != new:
-                regions.append(Region(x, y, column.width, 1))
+                last = regions[-1] if regions else None
+                if last is not None and last.right + 1 == x:
+                    # Sending the gap takes 1 byte, moving over it 8.
+                    regions[-1] = Region(last.x, y, x + column.width - last.x, 1)
+                else:
+                    regions.append(Region(x, y, column.width, 1))
             x += column.width + 1
         return regions
 
-    def _content(self, y: int) -> tuple[str | None, bool, list[Cell]]:
+    def _content(self, y: int) -> Content:
         index = self.top + y - 1
         if y < 1 or index >= len(self.order):
             return None, False, []
@@ -215,8 +228,15 @@ class Grid(ScrollView, can_focus=True):
         """One line: the heading, a node, or nothing."""
         if y == 0:
             return self._strip(list(heading(self._columns)), False)
-        content = self._drawn[y] = self._content(y)
+        content = self._drawn[y] = self._just_made(y) or self._content(y)
         return self._strip(content[2], content[1])
+
+    def _just_made(self, y: int) -> Content | None:
+        """What the comparison made of this line a moment ago, if it is the same line."""
+        made, index = self._made.pop(y, None), self.top + y - 1
+        if made is None or index >= len(self.order) or made[0] != self.order[index]:
+            return None
+        return made if made[1] == (made[0] == self.cursor) else None
 
     def _strip(self, cells: list[Cell], cursor: bool) -> Strip:
         look, plain = self.look, self.look.glyphs is ASCII
