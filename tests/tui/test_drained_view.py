@@ -87,7 +87,7 @@ def test_what_runs_and_whether_it_is_safe() -> None:
     assert work(out(), facts, True) == ("no job", True)
     assert work(out(state="down"), facts, True) == ("no job", None), "nobody can say"
     run(fleet, {"pid": 7, "alive": True}, {"pid": 7, "alive": True}, {"pid": 8, "ours": True})
-    assert work(out(), facts, True) == ("1 procs", False)
+    assert work(out(), facts, True) == ("1 process", False)
     assert work(out(), facts, False) == ("no job", True), "what it said long ago does not count"
     run(fleet, {"pid": 8, "ours": True}, {"pid": 9, "alive": False})
     assert work(out(), facts, True) == ("nothing", True)

@@ -30,6 +30,8 @@ _READY = {Severity.OK: 0, Severity.WARN: 1, Severity.INFO: 2, Severity.UNKNOWN: 
 class DrainedTable:
     """A Table; what needs a disk is put into `was` by the screen."""
 
+    orders = ORDERS
+
     def __init__(self, fleet: Callable[[], Fleet]) -> None:
         """`fleet` gives the one that is shown now."""
         self._fleet = fleet
@@ -216,6 +218,8 @@ class DrainedTable:
                  "ready": t("ready first")}[self.order]  # fmt: skip
         if not parts:
             return t("none")
+        if len(self._shown) == 1:
+            return t("1 node ({whose})", whose=parts)
         return t("{n} nodes ({whose}), {order}", n=len(self._shown), whose=parts, order=order)
 
 

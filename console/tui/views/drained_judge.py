@@ -70,7 +70,7 @@ def work(now: Allocation, facts: NodeFacts, fresh: bool) -> Work:
     left = [row for row in processes(facts) if row.get("ours") is not True]
     if left:
         count = len({row.get("pid") for row in left})
-        return Work(t("{n} procs", n=count), False)
+        return Work(t("1 process") if count == 1 else t("{n} procs", n=count), False)
     return Work(t("nothing"), True)
 
 

@@ -167,7 +167,7 @@ def _step(step: Step | None, column: str, now: float) -> Told:
     if column == "told":
         return units.age(age), "dim"
     if column == "sure":
-        return t("told") if step.confidence is None else f"{step.confidence:.2f}"[-3:], "dim"
+        return t("told") if step.confidence is None else f"{step.confidence:.2f}", "dim"
     exact = f"{step.seconds:.3g}s"
     return exact if step.confidence is None else f"~{exact}", "text"
 

@@ -7,6 +7,7 @@ of `Estimates.go_on` makes a few, of what is on the screen first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from itertools import pairwise
 from statistics import median
 from typing import NamedTuple
 
@@ -26,6 +27,8 @@ IN_SIGHT = 600
 """Nodes of which use is read in one tick."""
 KEPT_S = 30.0
 """How long an estimate stands: idle burn is about ten minutes, a period about a minute."""
+UNEVEN = 2.5
+"""Times the mean that a gap may be: one reading that was skipped; our estimate."""
 MOTION_S = 5.0
 """Between two looks at which ranks move: a node asks every 12 s."""
 WINDOW = "steps.window"
@@ -164,7 +167,9 @@ class Estimates:
             self._looked = now
             self._look(fleet, now)
         for name in self._due(jobs, now):
-            found = efficiency(fleet.nodes[name], fleet.rules)
+            # What a node that has gone said last would count as present there.
+            fresh = is_fresh(fleet, name, now)
+            found = efficiency(fleet.nodes[name], fleet.rules) if fresh else _NONE
             self._energy[name] = now, found
             self._work[name] = _work(found)
             if found.idle_gpus:
@@ -245,6 +250,9 @@ class Estimates:
         return Energy(idle if known else None, gpus, 1000 * watts / flops if flops > 0 else None)
 
 
+_NONE = Efficiency(gpus=(), idle_burn_w={}, idle_gpus={})
+
+
 def _work(found: Efficiency) -> dict[str, tuple[float, float]]:
     sums: dict[str, tuple[float, float]] = {}
     for one in found.gpus:
@@ -266,10 +274,19 @@ def estimate(fleet: Fleet, members: dict[str, Share], now: float) -> Step | None
         if share.devices and is_fresh(fleet, name, now):
             device = share.devices[0]
             readings = fleet.history(name, device, "power_w")
-            rates = fleet.nodes[name].rates.get(("gpu", device))
-            found = step_estimate(readings, rates.elapsed_s) if rates is not None else None
+            every_s = _interval(fleet.history_times(name, device), len(readings))
+            found = step_estimate(readings, every_s) if every_s else None
             return Step(found.period_s, fleet.seen[name], found.strength) if found else None
     return None
+
+
+def _interval(times: Sequence[float], count: int) -> float:
+    """Seconds between two readings; 0 where they are not even, or too few."""
+    if len(times) != count or count < 3:
+        return 0.0
+    mean = (times[-1] - times[0]) / (count - 1)
+    widest = max(after - before for before, after in pairwise(times))
+    return mean if widest <= UNEVEN * mean else 0.0
 
 
 def bars_of(values: Sequence[float]) -> str:

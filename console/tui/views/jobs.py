@@ -16,7 +16,7 @@ from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
 from console.tui.views.job_cells import STRIP, JobRow, NodeRow, cell, node_cell
 from console.tui.views.job_figures import Energy, Estimates, Uses, bars_of, gpu_values, is_fresh
-from console.tui.views.job_layers import LAYERS, Facts, layers, own_verdict
+from console.tui.views.job_layers import LAYERS, Facts, Layer, layers, own_verdict
 from console.tui.views.job_members import Members
 from console.tui.views.job_shares import IDLE, NOBODY, Share
 from console.tui.words import t
@@ -35,6 +35,8 @@ ORDERS = ("worst", "largest", "longest")
 
 class JobsTable:
     """An Unfolding table; see screens.unfolding."""
+
+    orders = ORDERS
 
     def __init__(self, fleet: Callable[[], Fleet]) -> None:
         """`fleet` gives the one that is shown now."""
@@ -123,7 +125,10 @@ class JobsTable:
     def sort_by(self, name: str = "") -> None:
         """A named order, or the next one. Raises UsageError."""
         if name and name not in ORDERS:
-            raise UsageError(f"there is no order {name!r}", instead="one of " + " ".join(ORDERS))
+            raise UsageError(
+                t("there is no order {name}", name=repr(name)),
+                instead=t("one of {names}", names=" ".join(ORDERS)),
+            )
         self.order = name or ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
 
     def row(self, key: str, now: float) -> JobRow:
@@ -147,7 +152,7 @@ class JobsTable:
         made = self._rows[key] = JobRow(
             key=key, job=job, users=_users(members.values()), names=tuple(members),
             severity=_OF_ENDS.get(key) or worst(verdicts),
-            layers=layers(of, now), use=self.uses.of(fleet, key, members, now),
+            layers=_UNLAYERED if key in ENDS else layers(of, now), use=self.uses.of(fleet, key, members, now),
             step=self.estimates.step(key, names) if key not in ENDS else None, energy=energy,
             findings=() if key in ENDS else found,
             open=key in self._open,
@@ -280,7 +285,7 @@ class JobsTable:
     def headline(self) -> str:
         """See Table."""
         jobs = sum(1 for key in self._keys if key not in ENDS)
-        told = t("{n} jobs", n=jobs)
+        told = t("1 job") if jobs == 1 else t("{n} jobs", n=jobs)
         if not self._who.scheduled:
             told = t("no scheduler: {n} by their processes", n=jobs)
         stray = self.members.get(NOBODY)
@@ -305,6 +310,7 @@ def about(finding: Finding, share: Share) -> bool:
 
 
 _OF_ENDS = {NOBODY: Severity.WARN, IDLE: Severity.INFO}
+_UNLAYERED = dict.fromkeys(LAYERS, Layer(Severity.UNKNOWN, "", False))
 _natural = lru_cache(maxsize=8192)(natural_key)
 
 

@@ -274,7 +274,7 @@ class LogTable:
         """See Table."""
         shown = self._shown or ()
         new = sum(map(self._fresh.__contains__, shown)) if self._fresh else 0
-        told = t("{n} lines", n=len(shown))
+        told = t("1 line") if len(shown) == 1 else t("{n} lines", n=len(shown))
         if new:
             told = t("{new} new above, {n} lines", new=new, n=len(shown))
         return f"{told}; {self.trouble}" if self.trouble else told
