@@ -133,7 +133,8 @@ def _language(width: int) -> list[Line]:
     words, numbers = " ".join(WORDS), " ".join(NUMBERS)
     lines += _sentence(t("fields of words: {names}", names=words), width, "dim")
     lines += _sentence(t("fields of numbers: {names}", names=numbers), width, "dim")
-    lines += [(), (Cell(t("Commands by name: tab completes, up and ctrl-r bring back"), "title"),)]
+    told = t("Commands by name: tab completes, up and ctrl-r bring back")
+    lines += [(), *_sentence(told, width, "title")]
     for line, what in TYPED:
         lines += _entry(line, t(what), width, 15)
     return lines
