@@ -9,7 +9,7 @@
     start: findings              # the view to open first
     keys:                        # command -> key or list of keys
       pause: f5
-      filter: [slash, ctrl+f]
+      filter: [slash, ctrl-k]
 
 Options of the command line come before the file. Nothing in it changes what is measured or done.
 """

@@ -20,7 +20,7 @@ from inventory.errors import ConsoleError, UsageError
 from inventory.nearest import nearest
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Sequence
 
 
 class CommandingScreen(ActingScreen):
@@ -37,14 +37,9 @@ class CommandingScreen(ActingScreen):
         raise NotImplementedError
 
     @property
-    def orders(self) -> Mapping[str, str]:
-        """Orders to choose from: name -> what it means; empty where there is only one."""
-        return {}
-
-    @property
-    def searching(self) -> str:
-        """What is searched for in this screen's text, and where one is; "" when nothing is."""
-        return ""
+    def orders(self) -> Sequence[str]:
+        """Names that `:sort` takes here; none where there is one order only."""
+        return ()
 
     def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
         """The status line. `view` is its name and headline; "" for the fleet."""
@@ -147,7 +142,7 @@ class CommandingScreen(ActingScreen):
         return completing.World(
             words=[c.id.replace("_", "-") for c in offered],
             nodes=list(app.roster.index),
-            orders=list(self.orders),
+            orders=self.orders,
             labels=app.roster.labels(),
             rules=_topics,
             values=app.roster.values,

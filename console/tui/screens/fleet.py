@@ -10,7 +10,7 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from console.tui import bars, commands, view
-from console.tui.roster import Roster
+from console.tui.roster import SORTS, Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, plain
 from console.tui.trends import Trends
@@ -34,7 +34,7 @@ class FleetScreen(MarkingScreen):
         super().__init__(roster, id="fleet")
         self.wide = False
         self.stream_size = "small"
-        self.trends = Trends(roster.fleet)
+        self.trends = Trends()
 
     def compose(self) -> ComposeResult:
         """One widget per line group."""
@@ -62,7 +62,8 @@ class FleetScreen(MarkingScreen):
     def _cells(self, name: str, columns: Sequence[Column]) -> list[Cell]:
         app = self.console_app
         glyphs = app.look.glyphs
-        trend = self.trends.of(name, glyphs) if columns[-1:] == [view.TREND] else ""
+        wanted = columns[-1:] == [view.TREND]
+        trend = self.trends.of(self.roster.fleet, name, glyphs) if wanted else ""
         return view.row(self.roster.summary(name), columns, glyphs, app.now(), trend)
 
     def redraw(self, now: float) -> None:
@@ -90,12 +91,14 @@ class FleetScreen(MarkingScreen):
         findings = self.roster.fleet.findings.get(name, []) if name else []
         top: Finding | None = next((f for f in findings if not f.acknowledged), None)
         if name is None:
-            text = "no node matches the filter; esc clears it" if self.roster.filter else ""
+            text = t("no node matches the filter; esc clears it") if self.roster.filter else ""
         else:
             status = self.roster.fleet.nodes[name].status
             told = " ".join(part for part in (status.text, status.hint) if part) if status else ""
             quiet = self.roster.summary(name).severity is Severity.OK
-            text = t("{name}: no findings", name=name) if quiet or not told else f"{name}: {told}"
+            text = f"{name}: {told}" if told else t("{name}: no answer yet", name=name)
+            if quiet:
+                text = t("{name}: no findings", name=name)
             if findings and top is None:
                 text = t("{name}: acknowledged: {what}", name=name, what=findings[0].say)
         glyphs = self.console_app.look.glyphs
@@ -147,6 +150,11 @@ class FleetScreen(MarkingScreen):
                 grid.move_to(name)
                 return
         self.notify(t("no node shown has a problem"))
+
+    @property
+    def orders(self) -> Sequence[str]:
+        """See CommandingScreen."""
+        return tuple(SORTS)
 
     def action_sort(self, text: str = "") -> None:
         """Choose an order, from a menu where none is named."""

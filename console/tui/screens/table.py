@@ -146,6 +146,11 @@ class TableScreen(MarkingScreen):
                 return
         self.notify(t("no row shown has a problem"))
 
+    @property
+    def orders(self) -> Sequence[str]:
+        """See CommandingScreen."""
+        return tuple(getattr(self.table, "orders", ()))
+
     def topic(self) -> str:
         """See CommandingScreen."""
         key = self.grid.cursor

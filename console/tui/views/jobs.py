@@ -152,7 +152,8 @@ class JobsTable:
         made = self._rows[key] = JobRow(
             key=key, job=job, users=_users(members.values()), names=tuple(members),
             severity=_OF_ENDS.get(key) or worst(verdicts),
-            layers=_UNLAYERED if key in ENDS else layers(of, now), use=self.uses.of(fleet, key, members, now),
+            layers=_UNLAYERED if key in ENDS else layers(of, now),
+            use=self.uses.of(fleet, key, members, now),
             step=self.estimates.step(key, names) if key not in ENDS else None, energy=energy,
             findings=() if key in ENDS else found,
             open=key in self._open,

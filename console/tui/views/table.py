@@ -11,7 +11,10 @@ from probes.event import Finding, Severity
 
 
 class Table(Protocol):
-    """A pure model over the Fleet. Drawing never reads the Fleet: a paused screen stays still."""
+    """A pure model over the Fleet. Drawing never reads the Fleet: a paused screen stays still.
+
+    A model with several orders has `orders`, their names for `:sort`, and its screen `action_sort`.
+    """
 
     @property
     def empty(self) -> str:
