@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from console.tui import plan_view, view, words
+from console.tui import bars, plan_view, view, words
 from console.tui.app import ConsoleApp
 from console.tui.summary import Summary
 from console.tui.text import cut, fit, line_text, plain, wrap
@@ -18,7 +18,7 @@ from console.tui.views import VIEW_IDS
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.sheet import Lines
 from console.tui.words import t
-from probes.event import NodeState, Severity
+from probes.event import Finding, NodeState, NodeStatus, Severity
 from tests.tui.conftest import Console, Opener
 from tests.tui.test_goldens import SCREENS, SIZES, compare, settled
 
@@ -127,3 +127,18 @@ def test_labels_are_aligned(text: str, width: int) -> None:
     for label in ("run", "执行命令", "é"):
         first = plan_view.labelled(label, plain(text), width, "text")[0]
         assert cell_len(first[0].text) == plan_view.COLUMN
+
+
+@given(WIDE, WIDE, st.integers(40, 200))
+def test_bars_of_wide_names_fit(node: str, text: str, width: int) -> None:
+    """The newest problems end where the screen does; the other bars drop parts before that."""
+    status = NodeStatus(node=plain(node), state=NodeState.UNREACHABLE, text=text, hint=text, at=0.0)
+    title, entry = bars.stream([(1, 0.0, status)], UNICODE, width, 2)
+    assert cell_len(line_text(title)) == cell_len(line_text(entry)) == width
+    finding = Finding(
+        node=node, rule="a.b", severity=Severity.WARN, say=text, cause=text * 3, next_step=text * 3
+    )
+    assert cell_len(line_text(bars.why(finding, "", UNICODE, width))) <= width
+    footer = [("a", node, text), ("b", "x", text), ("c", "y", node)]
+    line, ends = bars.keys(footer, width)
+    assert cell_len(line_text(line)) == max((end for end, _ in ends), default=0) <= width
