@@ -42,7 +42,14 @@ class Line(Struct, frozen=True):
 
 def run(request: Request) -> int:
     """Print every statement; exit 0 when all is well, 1 otherwise."""
-    lines = [*_machine(), *asyncio.run(_cluster(request))]
+    from console import doctor_screen
+
+    lines = [
+        *_machine(),
+        *doctor_screen.judge(doctor_screen.here()),
+        doctor_screen.preferences(),
+        *asyncio.run(_cluster(request)),
+    ]
     Stdout().write("".join(_text(line) for line in lines).encode())
     return Exit.OK if all(line.ok for line in lines) else Exit.WARN
 

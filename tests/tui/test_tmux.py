@@ -24,16 +24,23 @@ pytestmark = pytest.mark.tmux
 class Tmux:
     """One tmux server on its own socket with one pane."""
 
-    def __init__(self, socket: Path, size: tuple[int, int], command: str) -> None:
+    def __init__(
+        self,
+        socket: Path,
+        size: tuple[int, int],
+        command: str,
+        *,
+        conf: Path = Path(os.devnull),
+    ) -> None:
         """Run `command` in a pane of `size` cells."""
-        self.socket = socket
+        self.socket, self.conf = socket, conf
         width, height = size
         self._run(
             "new-session", "-d", "-x", str(width), "-y", str(height), "-c", str(ROOT), command
         )
 
     def _run(self, *words: str) -> str:
-        argv = ["tmux", "-S", str(self.socket), "-f", os.devnull, *words]
+        argv = ["tmux", "-S", str(self.socket), "-f", str(self.conf), *words]
         done = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=20)
         return done.stdout
 
