@@ -41,6 +41,11 @@ class CommandingScreen(ActingScreen):
         """Names that `:sort` takes here; none where there is one order only."""
         return ()
 
+    @property
+    def searching(self) -> str:
+        """What is searched for in this screen's text, and where one is; "" when nothing is."""
+        return ""
+
     def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
         """The status line. `view` is its name and headline; "" for the fleet."""
         app, roster = self.console_app, self.console_app.roster
