@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from console.audit import AuditLine
     from console.memory.told import Happening
     from console.tui.app import ConsoleApp
+    from console.tui.bench import Bench
     from console.tui.bench import Entry as Tested
 
 PAST_S = 14 * 86400.0
@@ -35,7 +36,8 @@ class Sources:
     def __init__(self, app: ConsoleApp) -> None:
         """Nothing read yet."""
         audit = getattr(app.engine, "audit", None)
-        self._app = app
+        self._engine = app.engine
+        self._bench: Bench | None = None
         self._tail = Tail(audit.path) if audit is not None else None
         self._memory = getattr(app.engine, "memory", None)
         self._tested_at = float("-inf")
@@ -50,5 +52,12 @@ class Sources:
         tests: list[Tested] = []
         if abs(now - self._tested_at) >= TESTS_S:
             self._tested_at = now
-            tests = [one for one in self._app.bench.kept() if not one.running]
+            tests = self._kept()
         return Batch(lines, past, tests, self._tail.trouble if self._tail else "")
+
+    def _kept(self) -> list[Tested]:
+        """Not by the console's own Bench: that one is made and changed beside this thread."""
+        from console.tui.bench import Bench
+
+        self._bench = self._bench or Bench(self._engine)
+        return self._bench.kept()
