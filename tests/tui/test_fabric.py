@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from console.tui.theme import ASCII, UNICODE, Depth, Look
 from console.tui.views import fabric_node
 from console.tui.views.fabric import FabricTable, per_s
 from inventory.node import Inventory, Node
-from probes.event import Event, NodeState, NodeStatus, Row, Sample, Scalar
+from probes.event import Event, Finding, NodeState, NodeStatus, Row, Sample, Scalar, Severity
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
 from tests.tui.synthetic import NOW, pci
@@ -173,6 +174,18 @@ def test_the_panel_has_ports_and_distances() -> None:
     gpu5 = [line for line in lines if line.startswith("GPU5 ")][-1].split()
     assert gpu5[1:4] == ["1", "SYS", "mlx5_5"]
     assert gpu5[4:] == ["SYS", "SYS", "SYS", "SYS", "NODE", "SYS", "NODE", "NODE"]
+
+
+def test_ports_come_first_when_the_worst_is_about_one() -> None:
+    """On 24 lines the rest has to be scrolled to."""
+    node = read(fleet_of(busy(), "gpu001")).node("gpu001")
+    assert node is not None
+    for rule, first in (("nvlink.down", "NVLINK"), ("ib.link_downed", "PORT")):
+        top = Finding(rule=rule, severity=Severity.CRITICAL, node="gpu001", say="told")
+        found = msgspec.structs.replace(node, findings=(top,))
+        lines = fabric_node.lines("gpu001", found, UNICODE, 100, NOW)
+        words = [line_text(line).split()[:1] for line in lines]
+        assert next(word for word in words if word in (["NVLINK"], ["PORT"])) == [first]
 
 
 def test_gpus_linked_to_each_other_make_a_matrix_of_gpus() -> None:

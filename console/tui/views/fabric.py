@@ -76,16 +76,16 @@ class FabricTable:
             Column("sign", "", 1, 1),
             Column("node", t("NODE"), node, 2),
             Column("links", t("NVLINK"), 7, 3, "right"),
-            Column("link_errors", t("NV ERR/S"), 8, 7, "right"),
+            Column("link_errors", t("NV ERR/S"), 8, 6, "right"),
             Column("ports", t("PORTS"), 5, 4, "right"),
-            Column("speed", t("RATE"), 5, 6, "right"),
-            Column("received", t("RX Gb/s"), 7, 8, "right"),
-            Column("sent", t("TX Gb/s"), 7, 9, "right"),
-            Column("errors", t("IB ERR/S"), 8, 10, "right"),
+            Column("speed", t("RATE"), 5, 8, "right"),
+            Column("received", t("RX Gb/s"), 7, 9, "right"),
+            Column("sent", t("TX Gb/s"), 7, 10, "right"),
+            Column("errors", t("IB ERR/S"), 8, 7, "right"),
             Column("downed", t("DOWN/H"), 6, 11, "right"),
             Column("near", t("NIC"), 4, 12),
             Column("age", t("AGE"), 4, 13, "right"),
-            Column("finding", t("FINDING"), 14, 5, flexible=True),
+            Column("finding", t("FINDING"), 20 if width >= 64 else 14, 5, flexible=True),
         )
         return choose(declared, width)
 

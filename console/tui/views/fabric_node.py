@@ -27,6 +27,8 @@ ENDS_MOST = 18
 """Columns of the matrix: NVSwitches of a chassis, or GPUs."""
 NICS_MOST = 16
 FINDINGS_MOST = 6
+PORTS = ("ib.", "roce.", "congestion.")
+"""Beginnings of rules about ports: with one of these on top, ports come before NVLinks."""
 
 
 def lines(name: str, node: Links | None, glyphs: Glyphs, width: int, now: float) -> list[Line]:
@@ -35,8 +37,11 @@ def lines(name: str, node: Links | None, glyphs: Glyphs, width: int, now: float)
         return [(Cell(t("not read yet"), "dim"),)]
     found: list[Line] = [_head(name, node, glyphs, width, now)]
     found += _findings(node.findings, glyphs, width)
-    for section in (_links(node, glyphs, width), _ports(node, glyphs, width), _near(node, width)):
+    links, ports = _links(node, glyphs, width), _ports(node, glyphs, width)
+    about_ports = node.top is not None and node.top.rule.startswith(PORTS)
+    for section in (ports, links) if about_ports else (links, ports):
         found += [(), *section]
+    found += [(), *_near(node, width)]
     if node.stale(now):
         found[1:] = [tuple(Cell(c.text, "stale") for c in line) for line in found[1:]]
     return [trimmed(line, width) for line in found]
