@@ -12,11 +12,12 @@ from console.fleet import Fleet
 from console.tui.text import Cell, line_text
 from console.tui.theme import ASCII, UNICODE, Depth, Look
 from console.tui.views import gpu_words
+from console.tui.views.gpu_cells import tail
 from console.tui.views.gpu_layout import GAP, arrange
 from console.tui.views.gpu_metrics import BY_NAME, State
 from console.tui.views.gpu_scale import SAMPLE, Scale, Usual, peers_of, scale_of, thinned
-from console.tui.views.gpus import HeatMap, Weight, tail
-from console.tui.widgets.heat import Piece, _differences
+from console.tui.views.gpus import HeatMap, Weight
+from console.tui.widgets.pieces import Piece, differences
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
 from probes.event import NodeState, NodeStatus, Sample
@@ -307,7 +308,7 @@ def test_only_the_cells_that_differ_are_painted() -> None:
     quiet = tuple((Cell("▃"), False) for _ in range(8))
     warm = (*quiet[:4], (Cell("▄"), False), *quiet[5:])
     was, now = [Piece(0, quiet), Piece(20, quiet)], [Piece(0, quiet), Piece(20, warm)]
-    assert [(r.x, r.y, r.width) for r in _differences(3, was, now, 80)] == [(24, 3, 1)]
+    assert [(r.x, r.y, r.width) for r in differences(3, was, now, 80)] == [(24, 3, 1)]
 
 
 # ------------------------------------------------------------------ screen

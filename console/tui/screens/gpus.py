@@ -16,8 +16,9 @@ from console.tui.roster import Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Line, cut
 from console.tui.views import gpu_words
+from console.tui.views.gpu_cells import Block
 from console.tui.views.gpu_layout import Layout, arrange
-from console.tui.views.gpus import Block, HeatMap, Weight
+from console.tui.views.gpus import HeatMap, Weight
 from console.tui.widgets.heat import HeatCanvas
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
@@ -170,6 +171,11 @@ class GpusScreen(MarkingScreen):
         name, place = self.canvas.cursor, self.canvas.gpu
         gpus = self.heat.node(name).gpus if name is not None else ()
         return gpus[place].top if place < len(gpus) else None
+
+    def topic(self) -> str:
+        """See CommandingScreen: first what is told of this GPU, then of its node."""
+        finding = self._finding()
+        return super().topic() if finding is None else finding.rule
 
     @on(Lines.Clicked, "#metrics")
     def _metric_clicked(self, event: Lines.Clicked) -> None:

@@ -9,10 +9,11 @@ from rich.cells import cell_len
 from console import units
 from console.tui.text import Cell, Line, cut, plain
 from console.tui.theme import Glyphs
+from console.tui.views.gpu_cells import NOTHING, SIDES, levels
 from console.tui.views.gpu_layout import Layout
 from console.tui.views.gpu_metrics import METRICS, Gpu, Kind, Metric, State, shown, words
 from console.tui.views.gpu_scale import DECADES, Peers
-from console.tui.views.gpus import NOTHING, SIDES, HeatMap, Weight, levels
+from console.tui.views.gpus import HeatMap, Weight
 from console.tui.words import t
 from probes.event import Severity
 

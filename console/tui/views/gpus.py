@@ -9,15 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Sequence
 from enum import IntEnum
-from typing import NamedTuple
 
-from rich.cells import cell_len
-
-from console import units
 from console.fleet import Fleet
 from console.tui.summary import STALE_S
-from console.tui.text import LEVELS, Cell, fit
+from console.tui.text import Cell
 from console.tui.theme import ASCII, Glyphs
+from console.tui.views.gpu_cells import NOTHING, SIDES, WARN, Block, figure, head, levels
 from console.tui.views.gpu_metrics import BY_NAME, METRICS, Gpu, Kind, State
 from console.tui.views.gpu_read import NodeGpus, read
 from console.tui.views.gpu_scale import Peers, Usual, decade
@@ -25,18 +22,12 @@ from console.tui.words import t
 from inventory.errors import UsageError
 from probes.event import Severity
 
-DIGITS = "0123456789"
-"""Levels where there are no blocks."""
-NOTHING = "·"
 AT_ONCE = 256
 """Nodes measured at once when another metric is chosen; the rest follows in slices."""
 MEASURED_EVERY_S = 5.0
 """What is usual moves slowly, and colours should not flicker."""
 MANY = 100
 """A count from which it has the strongest colour."""
-WARN = Severity.WARN.rank
-SIDES = {-2: "heat0", -1: "heat1", 0: "text", 1: "heat6", 2: "heat7"}
-"""Side of the peers -> style: what is usual has no colour, so that a healthy fleet is calm."""
 
 
 class Weight(IntEnum):
@@ -47,13 +38,6 @@ class Weight(IntEnum):
     ODD = 2
     WARN = 3
     CRITICAL = 4
-
-
-class Block(NamedTuple):
-    """A node as drawn: sign and name, then one cell for each GPU."""
-
-    head: tuple[Cell, ...]
-    gpus: tuple[Cell, ...]
 
 
 class HeatMap:
@@ -237,13 +221,13 @@ class HeatMap:
         key = stale, marked, width, cell, glyphs is ASCII
         kept = self._blocks.get(name)
         if kept is None or kept[0] != key:
-            head = _head(name, node, width, glyphs, stale=stale, marked=marked)
+            name_cells = head(name, node, width, glyphs, stale=stale, marked=marked)
             gpus = self._cells(name, node, glyphs) or (Cell(glyphs.missing, "dim"),)
             if cell > 1:
                 gpus = self._numbers(name, gpus, cell, glyphs)
             if stale:
                 gpus = tuple(Cell(one.text, "stale") for one in gpus)
-            kept = self._blocks[name] = key, Block(head, gpus)
+            kept = self._blocks[name] = key, Block(name_cells, gpus)
         return kept[1]
 
     def _cells(self, name: str, node: NodeGpus, glyphs: Glyphs) -> tuple[Cell, ...]:
@@ -291,38 +275,3 @@ class HeatMap:
         if abs(side) > 1:
             return Cell(glyphs.up if side > 0 else glyphs.down, SIDES[side])
         return Cell(marks[self.usual.scale.level(value, len(marks) - 1)], SIDES[side])
-
-
-def figure(value: float | None, absent: str) -> str:
-    """A reading without its unit, in at most four cells."""
-    if value is None:
-        return absent
-    return f"{value:.0f}" if abs(value) < 9999.5 else units.count(value)[:4]
-
-
-def levels(glyphs: Glyphs) -> str:
-    """Characters of the levels, lowest first."""
-    return DIGITS if glyphs is ASCII else LEVELS
-
-
-def _head(
-    name: str, node: NodeGpus, width: int, glyphs: Glyphs, *, stale: bool, marked: bool
-) -> tuple[Cell, ...]:
-    if not width:
-        return ()
-    severity = node.severity
-    ill = severity.rank >= WARN
-    sign = glyphs.severity(severity) if ill else " "
-    style = "stale" if stale else severity.value if ill else "text"
-    first = Cell(glyphs.mark, "mark") if marked else Cell(sign, severity.value)
-    return first, Cell(fit(tail(name, width), width), style), Cell(" ")
-
-
-def tail(name: str, width: int) -> str:
-    """The end of a name that is too long, where its number is."""
-    if cell_len(name) <= width:
-        return name
-    rest = name
-    while rest and cell_len(rest) > width - 1:
-        rest = rest[1:]
-    return ("…" + rest) if width > 1 else "…"

@@ -7,7 +7,7 @@ cell by cell with what was drawn, and only cells that differ are sent.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import ClassVar, NamedTuple, Protocol
+from typing import ClassVar, Protocol
 
 from rich.segment import Segment
 from rich.style import Style
@@ -21,8 +21,9 @@ from textual.widget import Widget
 from console.tui.commands import move_keys as keys
 from console.tui.text import Cell, Line, ascii_only
 from console.tui.theme import ASCII, Look
+from console.tui.views.gpu_cells import Block
 from console.tui.views.gpu_layout import Layout
-from console.tui.views.gpus import Block
+from console.tui.widgets.pieces import Piece, differences, joined
 
 WHEEL = 3
 """Rows of a turn of the wheel."""
@@ -42,13 +43,6 @@ class Source(Protocol):
     def minimap(self, layout: Layout, height: int, top: int) -> Sequence[Line]:
         """Lines at the right, each as wide as the layout says."""
         ...
-
-
-class Piece(NamedTuple):
-    """Cells from a column on, each drawn as under the cursor or not."""
-
-    x: int
-    cells: tuple[tuple[Cell, bool], ...]
 
 
 class HeatCanvas(Widget, can_focus=True):
@@ -251,7 +245,7 @@ class HeatCanvas(Widget, can_focus=True):
             if was is None:
                 regions.append(Region(0, y, self.size.width, 1))
             elif was != now:
-                regions += _differences(y, was, now, self.size.width)
+                regions += differences(y, was, now, self.size.width)
         if regions:
             self.refresh(*regions)
 
@@ -296,7 +290,7 @@ class HeatCanvas(Widget, can_focus=True):
                 text = ascii_only(cell.text) if plain else cell.text
                 runs.append((text, style))
                 at += 1 if len(text) == 1 else Segment(text).cell_length
-        return Strip(list(_joined(runs))).adjust_cell_length(self.size.width, look.style("text"))
+        return Strip(list(joined(runs))).adjust_cell_length(self.size.width, look.style("text"))
 
     def _at(self, event: events.MouseEvent) -> tuple[str, int | None] | None:
         """Node and GPU under the mouse."""
@@ -333,33 +327,3 @@ class HeatCanvas(Widget, can_focus=True):
         """Further up; the cursor stays."""
         event.stop()
         self.scroll_rows(self.top - WHEEL)
-
-
-def _differences(y: int, was: list[Piece], now: list[Piece], width: int) -> list[Region]:
-    """What of a line is drawn anew."""
-    if [piece.x for piece in was] != [piece.x for piece in now]:
-        return [Region(0, y, width, 1)]
-    return [_span(y, old, new) for old, new in zip(was, now, strict=True) if old != new]
-
-
-def _span(y: int, was: Piece, now: Piece) -> Region:
-    """From the first to the last cell that differs."""
-    x, first, last = now.x, None, now.x
-    for index, (cell, here) in enumerate(now.cells):
-        end = x + (1 if len(cell.text) == 1 else Segment(cell.text).cell_length)
-        if index >= len(was.cells) or was.cells[index] != (cell, here):
-            first = x if first is None else first
-            last = end
-        x = end
-    start = now.x if first is None else first
-    return Region(start, y, max(1, last - start), 1)
-
-
-def _joined(runs: Sequence[tuple[str, Style]]) -> list[Segment]:
-    found: list[Segment] = []
-    for text, style in runs:
-        if found and found[-1].style == style:
-            found[-1] = Segment(found[-1].text + text, style)
-        else:
-            found.append(Segment(text, style))
-    return found
