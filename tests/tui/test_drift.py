@@ -177,7 +177,7 @@ def test_gpus_are_counted_and_named() -> None:
     row = world.fact("vbios")
     assert row is not None
     assert row.fact is not None
-    assert (row.fact.agreeing, row.fact.total, row.fact.unit) == (63, 64, "GPUs")
+    assert (row.fact.agreeing, row.fact.total, row.fact.per) == (63, 64, "gpu")
     assert row.names == ("gpu002",)
     key = next(k for k in world.table.rows(NAMES, world.at) if world.table.row(k) is row)
     assert world.table.toggle(key)

@@ -140,10 +140,21 @@ def test_a_slow_gpu_that_recovers_is_no_longer_shown_as_slow_now() -> None:
     world.odd.clear()
     world.answer()
     (key,) = world.kinds("slow")
-    assert not current(world.table.row(key))
+    assert not current(world.table, world.table.row(key))
     cells = world.table.cells(key, world.table.columns(160), UNICODE, world.at)
     assert any("fine in the last look" in cell.text for cell in cells)
     assert {cell.style for cell in cells if cell.text.strip() == "-45%"} == {"stale"}
+
+
+def test_a_comparison_that_stopped_is_not_shown_as_present() -> None:
+    """The headline says how old it is, and what was slow is grey."""
+    world = World()
+    world.odd[NAMES[2], synthetic.pci(5)] = HOT
+    world.answer(10)
+    world.at += 75.0
+    (key,) = world.kinds("slow")
+    assert world.table.headline() == "1 slow of 64 compared 75s ago"
+    assert not current(world.table, world.table.row(key))
 
 
 def test_ranks_do_not_swap_for_noise() -> None:

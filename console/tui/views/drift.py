@@ -205,8 +205,8 @@ class Drift:
                 Column("severity", t("VERDICT"), 7, 2),
                 Column("what", t("WHAT"), 36 if wide else 20, 1),
                 Column("role", t("ROLE"), 12, 7),
-                Column("usual", t("MOST HAVE"), 30 if wide else 14, 5),
-                Column("share", t("SHARE"), 9, 6, "right"),
+                Column("usual", t("MOST HAVE"), 26 if wide else 14, 5),
+                Column("share", t("SHARE"), 16 if wide else 9, 6, "right"),
                 Column("odd", t("ODD ONES"), 18, 3, flexible=True),
             ],
             width,
@@ -217,7 +217,7 @@ class Drift:
         row = self._by_key[key]
         cells = []
         for column in columns:
-            text, style = drift_words.cell(self, key, row, column.name, glyphs)
+            text, style = drift_words.cell(self, key, row, column, glyphs)
             cells.append(Cell(fit(text, column.width, column.align), style))
         return cells
 

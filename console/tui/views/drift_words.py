@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from console import units
 from console.tui import bars
-from console.tui.text import Cell, Line, cut, plain, width_of
+from console.tui.text import Cell, Column, Line, cut, plain, width_of
 from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded, said
 from console.tui.views.majorities import Majority, Odd
@@ -23,9 +23,9 @@ _Words = tuple[str, str]
 _RULES = {"node": NODE_ODD, "gpu": GPU_ODD, "port": PORT_ODD}
 
 
-def cell(table: Drift, key: str, row: Row, name: str, glyphs: Glyphs) -> _Words:
+def cell(table: Drift, key: str, row: Row, column: Column, glyphs: Glyphs) -> _Words:
     """Text and style of one cell."""
-    match name:
+    match column.name:
         case "severity":
             return _severity(row, glyphs)
         case "what":
@@ -36,7 +36,7 @@ def cell(table: Drift, key: str, row: Row, name: str, glyphs: Glyphs) -> _Words:
         case "usual":
             return _usual(row)
         case "share":
-            return _share(row)
+            return _share(row, wide=column.width > len("4000/4000"))
         case "odd":
             return _odd(row)
     return "", "text"
@@ -77,13 +77,14 @@ def _usual(row: Row) -> _Words:
     return plain(fact.usual), "text"
 
 
-def _share(row: Row) -> _Words:
+def _share(row: Row, *, wide: bool) -> _Words:
     fact = row.fact
-    if fact is None or row.kind == "node":
+    if fact is None or row.kind == "node" or (row.kind == "fact" and fact.split):
         return "", "text"
-    if row.kind == "value" and fact.odd:
-        return f"{_members(fact, row.value)}/{fact.total}", "dim"
-    return ("" if fact.split else f"{fact.agreeing}/{fact.total}"), "dim"
+    one_side = row.kind == "value" and fact.odd
+    n = _members(fact, row.value) if one_side else fact.agreeing
+    unit = {"gpu": t("GPUs"), "port": t("ports")}.get(fact.per, t("nodes"))
+    return (f"{n}/{fact.total} {unit}" if wide else f"{n}/{fact.total}"), "dim"
 
 
 def _members(fact: Majority, value: str) -> int:

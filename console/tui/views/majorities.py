@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
+from console.tui.words import t
 from probes.drift import Census, near, shown, size_of
 from probes.drift_facts import FACTS, FLAG, Fact, Items, Seen, of
 from probes.event import Scalar, Severity
@@ -49,8 +50,8 @@ class Majority(NamedTuple):
     """What most have, or the site expects; "" when the role is split."""
     agreeing: int
     total: int
-    unit: str
-    """What is counted: nodes, GPUs or ports."""
+    per: str
+    """What is counted: node, gpu or port."""
     odd: tuple[Odd, ...]
     """Of a split all values, the most frequent first."""
     unknown: tuple[str, ...]
@@ -144,7 +145,7 @@ def _fact(
         role=role, fact=fact, group=group, label=_label(about, group, rules),
         usual=" or ".join(shown(about, value) for value in expected),
         agreeing=total - sum(counted[value] for value in apart) if expected else 0,
-        total=total, unit=_UNITS[about.per], odd=odd, unknown=_unknown(about, seen, told),
+        total=total, per=about.per, odd=odd, unknown=_unknown(about, seen, told),
         severity=_severity(counts, apart, expected, stated=bool(source)), source=source,
         help=counts.help,
     )  # fmt: skip
@@ -159,9 +160,6 @@ def _expected(
         return tuple(site.values), site.source
     usual = census.usual.get((fact, group))
     return ((usual.value,) if usual is not None else ()), ""
-
-
-_UNITS = {"node": "nodes", "gpu": "GPUs", "port": "ports"}
 
 
 def _members(about: Fact, having: Having) -> int:
@@ -236,7 +234,14 @@ def _label(about: Fact, group: str, rules: Rules) -> str:
     return f"{about.label} {product.name if product is not None else group}"
 
 
-_STATES = {"service": ("runs", "does not run"), "module": ("loaded", "not loaded")}
+def _flag_words(kind: str, name: str) -> tuple[str, str, str]:
+    """What a flag is called, and what it says when it holds and when not."""
+    match kind:
+        case "service":
+            return t("service {name}", name=name), t("runs"), t("does not run")
+        case "module":
+            return t("module {name}", name=name), t("loaded"), t("not loaded")
+    return f"{kind} {name}", t("yes"), t("no")
 
 
 def _flag(
@@ -244,7 +249,7 @@ def _flag(
 ) -> Majority | None:
     """A service, a module, a setting of a container engine: so on most nodes."""
     kind, _, name = group.partition(".")
-    yes, no = _STATES.get(kind, ("yes", "no"))
+    label, yes, no = _flag_words(kind, name)
     have, asked = census.have.get(group, 0), census.asked.get(group, 0)
     most, value = max((have, True), (asked - have, False))
     if asked < 3 or most * 2 <= asked or most < 2 * (asked - most):
@@ -252,8 +257,8 @@ def _flag(
     apart = _names(seen.get(not value, []), nodes)
     odd = (Odd(no if value else yes, apart, {}),) if apart else ()
     return Majority(
-        role=role, fact=FLAGS, group=group, label=f"{kind} {name}", usual=yes if value else no,
-        agreeing=most, total=asked, unit="nodes", odd=odd, unknown=(),
+        role=role, fact=FLAGS, group=group, label=label, usual=yes if value else no,
+        agreeing=most, total=asked, per="node", odd=odd, unknown=(),
         severity=Severity.INFO if odd else Severity.OK, source="", help="",
     )  # fmt: skip
 
@@ -287,13 +292,13 @@ def _seen(parts: Parts, fact: str) -> Iterator[Seen]:
 def _word(
     role: str, word: str, has: Sequence[str], lacks: Sequence[str], split: bool, severity: str
 ) -> Majority:
-    ways = [Odd("with", tuple(has), {}), Odd("without", tuple(lacks), {})]
+    ways = [Odd(t("with"), tuple(has), {}), Odd(t("without"), tuple(lacks), {})]
     most, few = sorted(ways, key=lambda one: -len(one.names))
     total = len(has) + len(lacks)
     return Majority(
-        role=role, fact=CMDLINE, group=word, label=f"boot option {word}",
+        role=role, fact=CMDLINE, group=word, label=t("boot option {word}", word=word),
         usual="" if split else most.value, agreeing=0 if split else len(most.names), total=total,
-        unit="nodes", odd=(most, few) if split else (few,), unknown=(),
+        per="node", odd=(most, few) if split else (few,), unknown=(),
         severity=Severity.INFO if split else Severity(severity), source="", help="",
     )  # fmt: skip
 

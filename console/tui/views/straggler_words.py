@@ -35,7 +35,7 @@ def cell(
         case "who":
             return _who(table, key, row, glyphs)
         case "slower":
-            return _slower(row, table.field(key))
+            return _slower(table, row, table.field(key))
         case "reason":
             return _reason(row, table.field(key)), "dim" if row.kind != "slow" else "text"
         case "sure" | "agree":
@@ -95,7 +95,7 @@ def _left_name(left: Left | None) -> str:
     )
 
 
-def _slower(row: Row, field: Field | None) -> _Words:
+def _slower(table: Stragglers, row: Row, field: Field | None) -> _Words:
     from console.tui.views.stragglers import share_of
 
     share = share_of(row.found[0]) if row.kind == "slow" else None
@@ -103,7 +103,7 @@ def _slower(row: Row, field: Field | None) -> _Words:
         share = (field.slowest.clock_mhz or 0.0) / field.median
     if share is None:
         return "", "dim"
-    style = "dim" if row.kind != "slow" else row.severity.value if current(row) else "stale"
+    style = "dim" if row.kind != "slow" else row.severity.value if current(table, row) else "stale"
     return (f"{100 * (share - 1):+.0f}%" if abs(share - 1) >= 0.005 else "0%"), style
 
 
@@ -133,9 +133,9 @@ def idle(row: Row) -> bool:
     return row.found[0].latched or row.found[0].say.endswith("not under load now")
 
 
-def current(row: Row) -> bool:
-    """Whether the latest look still found it slow."""
-    return row.seen and not idle(row)
+def current(table: Stragglers, row: Row) -> bool:
+    """Whether the latest look still found it slow, and is not old itself."""
+    return row.seen and not idle(row) and not table.stale
 
 
 def _votes(row: Row, what: str) -> str:
@@ -144,7 +144,9 @@ def _votes(row: Row, what: str) -> str:
         return ""
     if what == "sure":
         return votes.confidence
-    agree = (("peers", votes.spatial), ("max", votes.absolute), ("own", votes.temporal))
+    agree = (
+        (t("peers"), votes.spatial), (t("max"), votes.absolute), (t("own"), votes.temporal),
+    )  # fmt: skip
     return "+".join(name for name, vote in agree if vote)
 
 
@@ -173,7 +175,7 @@ def _slow_strip(table: Stragglers, key: str, row: Row, width: int, glyphs: Glyph
     told = table.reading(key)
     if told is None or idle(row):
         return plain(row.found[0].say), "stale" if idle(row) else "text"
-    style = "text" if row.seen else "stale"
+    style = "text" if current(table, row) else "stale"
     return scaled(told.values, told.value, width, glyphs.up, MHZ_PER_GHZ), style
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple
 
+from console import units
 from console.fleet import Compared, Fleet
 from console.tui.text import Cell, Column, Line, choose, fit
 from console.tui.theme import Glyphs
@@ -37,6 +38,8 @@ SLOW = frozenset({GPU.id, NODE.id, SUSPECT.id, POWER_LIMIT.id, LATE_RANK.id})
 MOVES = 0.03
 """Change of its share of the peers' reading from which a row may change its rank: three times the
 1 % that clocks of healthy GPUs scatter. Rows that swap every second cannot be read."""
+STALE_S = 60.0
+"""Comparisons begin every 5 s and take some 10 s of ticks with 4,000 nodes."""
 UNFOLDED = 6
 """Groups that are listed without being asked."""
 
@@ -69,6 +72,11 @@ class Stragglers:
         self.fleet = fleet
         self.empty = ""
         self.compared: Compared | None = None
+        self._before: Compared | None = None
+        """The one before, held a tick longer: freeing 32,000 GPUs takes 20 ms, as long as ordering
+        the rows does, and a key may come between the two."""
+        self.age_s = 0.0
+        """Seconds since that comparison began."""
         self._index = {name: i for i, name in enumerate(fleet.nodes)}
         self._seen: dict[str, list[Finding]] = {}
         self._found: dict[str, tuple[Finding, ...]] = {}
@@ -100,9 +108,11 @@ class Stragglers:
                 self._found[name] = mine
                 self._changed = True
         if self.fleet.compared is not self.compared:
-            self.compared = self.fleet.compared
+            self._before, self.compared = self.compared, self.fleet.compared
             self._readings, self._fields = {}, {}
             self._changed = True
+        else:
+            self._before = None
 
     def _expect(self, name: str) -> None:
         """How many GPUs the node has: the site's word, else its own, else its role's."""
@@ -118,6 +128,11 @@ class Stragglers:
         self._expected[name] = facts.node.gpus or max(known, default=usual)
 
     @property
+    def stale(self) -> bool:
+        """Whether comparing goes on no more, so that nothing here is known of the present."""
+        return self.age_s > STALE_S
+
+    @property
     def _looked(self) -> frozenset[tuple[str, str]]:
         return self.compared.seen if self.compared is not None else frozenset()
 
@@ -125,6 +140,8 @@ class Stragglers:
 
     def rows(self, shown: Sequence[str], now: float) -> list[str]:
         """See Table."""
+        if self.compared is not None:
+            self.age_s = max(0.0, now - self.compared.comparison.now)
         if not self._changed and shown == self._shown:
             return self._keys
         self._changed, self._shown = False, list(shown)
@@ -288,10 +305,12 @@ class Stragglers:
         gpus = sum(r.gpus for r in rows if r.kind == "compared")
         if self.compared is None:
             return t("not compared yet")
+        told = {"n": proven, "suspected": suspected, "gpus": gpus, "age": units.age(self.age_s)}
+        if self.stale:
+            return t("{n} slow of {gpus} compared {age} ago", **told)
         if suspected:
-            return t("{n} slow, {suspected} suspected, of {gpus} compared",
-                     n=proven, suspected=suspected, gpus=gpus)  # fmt: skip
-        return t("{n} slow of {gpus} compared", n=proven, gpus=gpus)
+            return t("{n} slow, {suspected} suspected, of {gpus} compared", **told)
+        return t("{n} slow of {gpus} compared", **told)
 
     def why(self, key: str, glyphs: Glyphs, width: int) -> Line:
         """See Table."""
