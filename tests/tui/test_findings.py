@@ -16,7 +16,8 @@ from console.tui.screens.findings import FindingsScreen
 from console.tui.screens.node import NodeScreen
 from console.tui.text import line_text
 from console.tui.theme import ASCII, UNICODE, Depth, Look
-from console.tui.views.findings import Findings, KindRow
+from console.tui.views.finding_words import KindRow
+from console.tui.views.findings import Findings
 from console.tui.views.hosts import FOLDED, Places, folded, tail
 from console.tui.views.kinds import UNSEEN, Kind, kind_of
 from console.tui.widgets.grid import Grid

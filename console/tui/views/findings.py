@@ -6,17 +6,15 @@ registered. A row may be unfolded into its devices.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Collection, Mapping, Sequence
 
-from console import units
 from console.fleet import Fleet
 from console.tui import bars
-from console.tui.summary import brief
-from console.tui.text import Cell, Column, Line, choose, cut, fit, plain, width_of
-from console.tui.theme import Glyphs, word
+from console.tui.text import Cell, Column, Line, choose, cut, fit, width_of
+from console.tui.theme import Glyphs
 from console.tui.view import GUTTER
-from console.tui.views.hosts import Places, folded, said
+from console.tui.views.finding_words import Drawn, KindRow, cell
+from console.tui.views.hosts import Places, said
 from console.tui.views.kinds import UNSEEN, Kind, kind_of, title, unseen
 from console.tui.words import t
 from probes.checks import place
@@ -24,27 +22,6 @@ from probes.event import Finding, Severity
 
 SEPARATOR = "\x1f"
 """Between the parts of a row's key; never drawn."""
-_NOTHING: tuple[Finding, ...] = ()
-
-
-class KindRow(NamedTuple):
-    """All findings of one kind on the nodes shown."""
-
-    kind: Kind
-    found: tuple[Finding, ...]
-    """By node in natural order, then by device."""
-    names: tuple[str, ...]
-    severity: Severity
-    newest: float
-    oldest: float
-    """Epoch seconds; 0 when it is not known since when."""
-    acknowledged: int
-    latched: int
-
-    @property
-    def top(self) -> Finding:
-        """The worst one that nobody acknowledged, else the worst."""
-        return max(self.found, key=lambda f: (not f.acknowledged, f.severity.rank))
 
 
 class Findings:
@@ -247,10 +224,12 @@ class Findings:
         """See Table."""
         row = self._by_key[key]
         names = {column.name: column.width for column in columns}
-        line = _Drawn(self, key, glyphs, now, "says" in names, names.get("age", 0) > 4)
+        called = self.title(row.kind) if isinstance(row, KindRow) else ""
+        wide = names.get("age", 0) > len("999d")
+        line = Drawn(called, self.unfolded(key), glyphs, now, "says" in names, wide)
         cells = []
         for column in columns:
-            text, style = _cell(row, column.name, line)
+            text, style = cell(row, column.name, line)
             cells.append(Cell(fit(text, column.width, column.align), style))
         return cells
 
@@ -283,117 +262,3 @@ def _row(kind: Kind, names: Sequence[str], members: Mapping[str, tuple[Finding, 
         acknowledged=sum(finding.acknowledged for finding in found),
         latched=sum(finding.latched for finding in found),
     )
-
-
-# ---------------------------------------------------------------------- cells
-
-
-class _Drawn(NamedTuple):
-    """What cells of one row need to know."""
-
-    table: Findings
-    key: str
-    glyphs: Glyphs
-    now: float
-    says: bool
-    """Whether there is a column of its own for sentences."""
-    wide: bool
-    """Whether both ends of an age fit."""
-
-
-_Words = tuple[str, str]
-
-
-def _severity(row: KindRow | Finding, line: _Drawn) -> _Words:
-    return f"{line.glyphs.severity(row.severity)} {word(row.severity)}", row.severity.value
-
-
-def _kind(row: KindRow, line: _Drawn) -> _Words:
-    glyph = " "
-    if len(row.found) > 1:
-        glyph = line.glyphs.down if line.table.unfolded(line.key) else line.glyphs.pointer
-    done = row.acknowledged == len(row.found)
-    return f"{glyph} {line.table.title(row.kind)}", "dim" if done else "title"
-
-
-def _hosts(row: KindRow, line: _Drawn) -> _Words:
-    only = row.found[0]
-    if len(row.found) == 1 and only.label:
-        return f"{only.node} {plain(only.label)}", "text"
-    return folded(row.names), "text"
-
-
-def _says(row: KindRow, _line: _Drawn) -> _Words:
-    return _sentence(row.top), "text"
-
-
-def _sentence(finding: Finding) -> str:
-    """Without the device, which has a column of its own."""
-    return brief(plain(finding.say).removeprefix(f"{plain(finding.label)}: "))
-
-
-def _age(row: KindRow, line: _Drawn) -> _Words:
-    if not row.oldest:
-        return units.ABSENT, "dim"
-    newest, oldest = units.age(line.now - row.newest), units.age(line.now - row.oldest)
-    if newest == oldest or not line.wide:
-        return oldest, "text"
-    return f"{newest}{units.ABSENT}{oldest}", "text"
-
-
-def _ack(row: KindRow, _line: _Drawn) -> _Words:
-    if not row.acknowledged:
-        return "", "dim"
-    return f"{row.acknowledged}/{len(row.found)}", "dim"
-
-
-def _state(row: KindRow, _line: _Drawn) -> _Words:
-    if not row.latched:
-        return t("now"), "dim"
-    if row.latched == len(row.found):
-        return t("latched"), "stale"
-    return t("{n} latched", n=row.latched), "text"
-
-
-def _inner(finding: Finding, _line: _Drawn) -> _Words:
-    return f"    {finding.node} {plain(finding.label)}", "dim" if finding.acknowledged else "text"
-
-
-def _inner_hosts(finding: Finding, line: _Drawn) -> _Words:
-    return ("" if line.says else _sentence(finding)), "text"
-
-
-def _inner_age(finding: Finding, line: _Drawn) -> _Words:
-    return (units.age(line.now - finding.since) if finding.since else units.ABSENT), "text"
-
-
-def _inner_state(finding: Finding, _line: _Drawn) -> _Words:
-    return (t("latched"), "stale") if finding.latched else (t("now"), "dim")
-
-
-_KIND: dict[str, Callable[[KindRow, _Drawn], _Words]] = {
-    "severity": _severity,
-    "kind": _kind,
-    "count": lambda row, _: (f"×{len(row.names)}", "text"),
-    "devices": lambda row, _: (str(len(row.found)), "text"),
-    "hosts": _hosts,
-    "says": _says,
-    "age": _age,
-    "ack": _ack,
-    "state": _state,
-}
-_FINDING: dict[str, Callable[[Finding, _Drawn], _Words]] = {
-    "severity": _severity,
-    "kind": _inner,
-    "hosts": _inner_hosts,
-    "says": lambda finding, _: (_sentence(finding), "text"),
-    "age": _inner_age,
-    "ack": lambda finding, _: (t("ack") if finding.acknowledged else "", "dim"),
-    "state": _inner_state,
-}
-
-
-def _cell(row: KindRow | Finding, name: str, line: _Drawn) -> _Words:
-    if isinstance(row, KindRow):
-        return _KIND[name](row, line) if name in _KIND else ("", "text")
-    return _FINDING[name](row, line) if name in _FINDING else ("", "text")

@@ -10,6 +10,7 @@ from console.tui.text import Cell, Column, Line, cut, plain, width_of
 from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded
 from console.tui.views.peers import Field, Left, Why
+from console.tui.views.straggler_rows import Row, share_of
 from console.tui.views.strip import scaled
 from console.tui.words import t
 from probes.event import Severity
@@ -17,7 +18,7 @@ from probes.ranks_rules import LATE_RANK
 from probes.slow_rules import POWER_LIMIT
 
 if TYPE_CHECKING:
-    from console.tui.views.stragglers import Row, Stragglers
+    from console.tui.views.stragglers import Stragglers
 
 MHZ_PER_GHZ = 1000.0
 _Words = tuple[str, str]
@@ -96,8 +97,6 @@ def _left_name(left: Left | None) -> str:
 
 
 def _slower(table: Stragglers, row: Row, field: Field | None) -> _Words:
-    from console.tui.views.stragglers import share_of
-
     share = share_of(row.found[0]) if row.kind == "slow" else None
     if field is not None and field.median > 0:
         share = (field.slowest.clock_mhz or 0.0) / field.median

@@ -7,7 +7,6 @@ slow among nothing compared is no good news.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from typing import Literal, NamedTuple
 
 from console import units
 from console.fleet import Compared, Fleet
@@ -26,15 +25,12 @@ from console.tui.views.peers import (
     left,
     reading,
 )
+from console.tui.views.straggler_rows import SLOW, Row, share_of
 from console.tui.words import t
 from probes.event import Finding, Severity
-from probes.ranks_rules import LATE_RANK
-from probes.slow_group import Group
-from probes.slow_rules import GPU, JOB_WAITS, NODE, POWER_LIMIT, SUSPECT
-from probes.slow_time import Slow
+from probes.slow_rules import JOB_WAITS
 
 SEPARATOR = "\x1f"
-SLOW = frozenset({GPU.id, NODE.id, SUSPECT.id, POWER_LIMIT.id, LATE_RANK.id})
 MOVES = 0.03
 """Change of its share of the peers' reading from which a row may change its rank: three times the
 1 % that clocks of healthy GPUs scatter. Rows that swap every second cannot be read."""
@@ -42,26 +38,6 @@ STALE_S = 60.0
 """Comparisons begin every 5 s and take some 10 s of ticks with 4,000 nodes."""
 UNFOLDED = 6
 """Groups that are listed without being asked."""
-
-RowKind = Literal["slow", "waits", "compared", "field", "left", "node"]
-
-
-class Row(NamedTuple):
-    """One line of the table."""
-
-    kind: RowKind
-    names: tuple[str, ...]
-    severity: Severity
-    found: tuple[Finding, ...] = ()
-    slow: Slow | None = None
-    seen: bool = True
-    """Of what is slow: the latest look found it so."""
-    rank: int = 0
-    group: Group | None = None
-    left: Left | None = None
-    gpus: int = 0
-    groups: int = 0
-    job: str = ""
 
 
 class Stragglers:
@@ -345,10 +321,3 @@ class Stragglers:
             text, style = straggler_words.cell(self, key, row, column, glyphs, bare=bare)
             cells.append(Cell(fit(text, column.width, column.align), style))
         return cells
-
-
-def share_of(finding: Finding) -> float | None:
-    """Its reading over what is usual, where the finding is about one."""
-    value = finding.value
-    graded = finding.rule in (GPU.id, NODE.id, SUSPECT.id)
-    return float(value) if graded and isinstance(value, int | float) else None
