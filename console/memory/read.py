@@ -210,13 +210,16 @@ def intervals(
     for level, reach_s in ((FINE, FINE_S), (HOUR, HOURS_S), (DAY, math.inf)):
         begin = max(since, until - reach_s)
         rows = _thin(db, level, numbers, begin, edge) if begin < edge else iter(())
-        found = [*((float(at), at + level.step_s, *row) for at, *row in rows), *found]
+        found = [
+            *((float(at), float(at + level.step_s), kind, packed) for at, kind, packed in rows),
+            *found,
+        ]
         edge = found[0][0] if found else edge
     told: dict[str, list[tuple[float, float, float]]] = {}
-    for begin, end, kind, packed in found:
+    for at, end, kind, packed in found:
         for metric, value in zip(METRICS.get(kind, ()), unpack(kind, packed), strict=False):
             if not math.isnan(value):
-                told.setdefault(metric, []).append((begin, end, value))
+                told.setdefault(metric, []).append((at, end, value))
     return told
 
 

@@ -36,7 +36,7 @@ def command(line: str, world: World) -> list[str]:
     """Whole lines that a `:` line may become, the likeliest first."""
     word, space, text = line.partition(" ")
     if not space:
-        found = sorted((w for w in world.words if w.startswith(word)), key=len)
+        found = sorted((w for w in world.words if w.startswith(word)), key=lambda w: (len(w), w))
         return [f"{w} " if w.replace("-", "_") in WITH_TEXT else w for w in found][:MOST]
     name = ALIASES.get(word, word.replace("-", "_"))
     return [f"{word} {argument}" for argument in _arguments(name, text, world)][:MOST]
@@ -54,6 +54,10 @@ def _arguments(name: str, text: str, world: World) -> Iterable[str]:
             return _beginning(text, THEMES)
         case "sort":
             return _beginning(text, world.orders)
+        case "metric":
+            from console.tui.views.gpu_metrics import BY_NAME
+
+            return _beginning(text, BY_NAME)
         case "explain":
             return _beginning(text, world.rules())
         case "mark":

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from console.evidence import Kept
     from console.recording.recorder import Recorder
+    from probes.transport import Transport
 
 
 class Engine(Protocol):
@@ -37,6 +38,15 @@ class Engine(Protocol):
     @property
     def cluster(self) -> str:
         """Shown in the status line."""
+        ...
+
+    @property
+    def state(self) -> Path:
+        """Folder for what is written on this machine."""
+        ...
+
+    def transport(self) -> Transport:
+        """A way to the nodes of one's own. Raises UsageError where there are none."""
         ...
 
     async def run(self) -> None:

@@ -15,7 +15,7 @@ from console.fleet import Fleet
 from console.memory.sheet import Remembered
 from console.tui import plots
 from console.tui.plots import Reading, Scale
-from console.tui.text import Cell, Line, cut, fit, plain
+from console.tui.text import Cell, Line, cut, fit, plain, width_of, wrap
 from console.tui.words import t
 from probes.facts import NodeFacts
 
@@ -95,7 +95,7 @@ def history(
     metric, span_s = METRICS[wish.metric], SPANS[wish.span]
     series = _series(fleet, facts, past, metric, span_s, now)
     if not series:
-        return [(Cell(cut(_nothing(past, metric, wish), width), "dim"),)]
+        return [(Cell(row, "dim"),) for row in wrap(_nothing(past, metric, wish), width)]
     begin = now - span_s
     axis = plots.scale(
         [r.value for readings in series.values() for r in readings], metric.least, metric.floor
@@ -231,7 +231,7 @@ def _row(
     label: str, readings: Sequence[Reading], axis: Scale, begin: float, now: float, width: int,
     usual: float | None, chosen: bool,
 ) -> Line:  # fmt: skip
-    column = max(LABEL, min(18, len(label) + 1))
+    column = max(LABEL, min(18, width_of(label) + 1))
     room = max(4, width - column - FIGURES - (16 if width >= 100 else 0))
     if not readings:
         blank = " " * room

@@ -18,7 +18,8 @@ INDENT = "  "
 def past_lines(past: Past, width: int) -> list[Line]:
     """The page of `gpuconsole history` without its trends: the plots have them."""
     if past.told is None:
-        return [(Cell(past.trouble or t("nothing is recorded of this node yet"), "dim"),)]
+        told = past.trouble or t("nothing is recorded of this node yet")
+        return [(Cell(row, "dim"),) for row in wrap(plain(told), width)]
     history = msgspec.structs.replace(past.told.history, trends=[])
     lines: list[Line] = []
     for text in page(history, DAYS):

@@ -9,7 +9,7 @@ from functools import cache
 
 from console import units
 from console.tui.node_age import age_mark, stale_s
-from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
+from console.tui.text import Cell, Column, Line, choose, cut, fit, plain, width_of
 from console.tui.words import t
 from probes.catalog import PROBES
 from probes.event import Row, Sample, Scalar
@@ -42,7 +42,7 @@ def raw_lines(facts: NodeFacts, width: int, now: float, kept: Kept) -> list[Line
 
     `kept` is the caller's: a node has some 1,500 readings, of which a tick changes a hundred.
     """
-    columns = choose(_COLUMNS, max(20, width - 2))
+    columns = choose(_COLUMNS, max(20, width - 4))
     lines: list[Line] = []
     for probe in sorted({probe for probe, _ in facts.latest}):
         lines.append(_probe(facts, probe, width, now))
@@ -68,7 +68,7 @@ def _probe(facts: NodeFacts, probe: str, width: int, now: float) -> Line:
     told = f"  {known.interval}  {known.module}: {source(known.module)}" if known else ""
     return (
         Cell(cut(plain(probe) + old, width), "title"),
-        Cell(cut(told, max(0, width - len(probe) - len(old))), "dim"),
+        Cell(cut(told, max(0, width - len(probe) - width_of(old))), "dim"),
     )
 
 

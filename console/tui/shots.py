@@ -39,8 +39,7 @@ def keep(folder: Path, stem: str, ending: str, data: bytes, at: float, named: st
 
     `named` is the operator's own path: a folder, or a file that is not there yet.
     """
-    stamp = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(at))
-    name = f"{safe_name(stem)}-{stamp}"
+    name = stem_of(stem, at)
     if not named:
         return _write(private(folder), name, ending, data)
     path = Path(named).expanduser()
@@ -48,6 +47,11 @@ def keep(folder: Path, stem: str, ending: str, data: bytes, at: float, named: st
         return _write(path, name, ending, data)
     _exclusive(path, data)
     return path
+
+
+def stem_of(what: str, at: float) -> str:
+    """A file name without its ending."""
+    return f"{safe_name(what)}-{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime(at))}"
 
 
 def _write(folder: Path, name: str, ending: str, data: bytes) -> Path:

@@ -26,22 +26,21 @@ GAP = " "
 class Trends:
     """One picture a node, made again only when its readings changed."""
 
-    def __init__(self, fleet: Fleet) -> None:
+    def __init__(self) -> None:
         """Nothing drawn yet."""
-        self._fleet = fleet
         self._made: dict[str, tuple[float | None, str]] = {}
         self.frozen = False
         """Whether what was drawn stays; what was not is blank."""
 
-    def of(self, name: str, glyphs: Glyphs) -> str:
+    def of(self, fleet: Fleet, name: str, glyphs: Glyphs) -> str:
         """WIDTH cells."""
-        at = self._fleet.seen.get(name)
+        at = fleet.seen.get(name)
         known = self._made.get(name)
         if known is not None and (known[0] == at or self.frozen):
             return known[1]
         if self.frozen:
             return GAP * WIDTH
-        values = means(self._fleet, name)
+        values = means(fleet, name)
         text = drawn(values, glyphs)
         self._made[name] = at, text
         return text

@@ -27,17 +27,17 @@ class CopyMenu(ModalScreen[str | None]):
         Binding("m", "take('markdown')", "markdown", priority=True),
     ]
 
-    def __init__(self, count: int) -> None:
-        """`count` nodes are chosen."""
+    def __init__(self, what: str) -> None:
+        """`what`: the nodes, in a word or two."""
         super().__init__(classes="dialog")
-        self.count = count
+        self.what = what
 
     def compose(self) -> ComposeResult:
         """One option a form, with the key that takes it at once."""
         labels = (t("h  host list"), t("j  JSON: verdict, findings, readings"),
                   t("m  markdown: ready for a ticket"))  # fmt: skip
         with Vertical(classes="box menu"):
-            yield Static(Content(t("copy {n} nodes as", n=self.count)))
+            yield Static(Content(t("copy {what} as", what=self.what)))
             options = zip(FORMATS, labels, strict=True)
             yield OptionList(*(Option(Content(w), id=f) for f, w in options), compact=True)
 

@@ -11,7 +11,10 @@ from console.tui.plan_view import shown_path
 from console.tui.screens.playing import Playing
 from console.tui.words import t
 from inventory.errors import UsageError
+from inventory.expressions import fold
 
+TOLD_CHARS = 60
+"""A host list that is shown whole where it is told that it was copied."""
 PATH_SHOWN_S = 8.0
 """A path takes longer to read than a word."""
 
@@ -42,7 +45,9 @@ class TakingScreen(Playing):
             return
         app = self.console_app
         text = copying.text(form, app.fleet, names, app.now(), version("gpuconsole"))
-        told = text if form == "hosts" and len(text) <= 60 else t("{n} nodes", n=len(names))
+        told = fold(names)
+        if len(told) > TOLD_CHARS:
+            told = t("{n} nodes", n=len(names))
         self._carry(text, form, told)
 
     def _carry(self, text: str, form: str, told: str) -> None:
@@ -72,7 +77,8 @@ class TakingScreen(Playing):
 
         names = self.chosen()
         if names:
-            self.app.push_screen(CopyMenu(len(names)), self._copied_as)
+            told = fold(names) if len(names) == 1 else t("{n} nodes", n=len(names))
+            self.app.push_screen(CopyMenu(told), self._copied_as)
         else:
             self.notify(t("no node is chosen"), severity="warning")
 
@@ -103,12 +109,15 @@ class TakingScreen(Playing):
         except OSError as error:
             self.notify(f"{error.filename}: {error.strerror}", severity="error", markup=False)
             return
-        told = "\n".join(shown_path(str(path)) for path in written)
+        told = shown_path(str(written[0]))
+        if len(written) > 1:
+            told = t("{path} and {ending}", path=told, ending=written[1].suffix)
         self.notify(t("screenshot: {path}", path=told), timeout=PATH_SHOWN_S, markup=False)
 
     def _about(self) -> Sequence[str]:
-        """Names that tell this screen from others of its kind."""
-        return ()
+        """What tells this screen from others of its kind."""
+        node = getattr(self, "node", "")
+        return (node,) if isinstance(node, str) and node else ()
 
     def action_kernel_log(self, name: str = "") -> None:
         """Show a node's whole kernel log."""
