@@ -60,8 +60,6 @@ class Pty:
         self._closed = False
         self._go = threading.Event()
         self._go.set()
-        self._poll = select.poll()
-        self._poll.register(self.master, select.POLLIN)
         self._thread = threading.Thread(target=self._read, daemon=True)
         self._thread.start()
 
@@ -78,11 +76,17 @@ class Pty:
 
     def _read(self) -> None:
         while not self._closed:
-            if self._go.wait(0.05) and self._poll.poll(20):
+            if self._go.wait(0.05) and self._waits(20):
                 try:
                     self.seen += os.read(self.master, 65536)
                 except OSError:
                     return
+
+    def _waits(self, timeout_ms: int) -> bool:
+        """Whether output waits. A poll object serves one thread; select() ends at 1,024 files."""
+        poll = select.poll()
+        poll.register(self.master, select.POLLIN)
+        return any(event & select.POLLIN for _, event in poll.poll(timeout_ms))
 
     def resize(self, width: int, height: int) -> None:
         """Change the size; the kernel sends SIGWINCH."""
@@ -118,7 +122,7 @@ class Pty:
             seen = self.seen[after:]
             if pattern in seen if isinstance(pattern, bytes) else re.search(pattern, plain(seen)):
                 return plain(seen)
-            if self.process.poll() is not None and not self._poll.poll(0):
+            if self.process.poll() is not None and not self._waits(0):
                 break
             time.sleep(0.01)
         pytest.fail(f"never saw {pattern!r}; exit {self.process.poll()}:\n{self.text[-3000:]}")
@@ -126,7 +130,7 @@ class Pty:
     def wait(self) -> int:
         """The exit code; all of its output was read then."""
         code = self.process.wait(DEADLINE_S)
-        while self._poll.poll(0):
+        while self._waits(0):
             time.sleep(0.01)
         return code
 

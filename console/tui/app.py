@@ -22,6 +22,7 @@ from textual.app import App
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
+from textual.timer import Timer
 from textual.worker import Worker, WorkerError, WorkerState
 
 from console.collector import calm_collector
@@ -67,6 +68,8 @@ node takes 0.3 ms, so up to some 300 nodes are judged every second, 1,000 every 
 STOPPING_S = 6.0
 """For a test to end when the operator leaves: agents need up to 3 s. After that they end it
 themselves, as their session is gone."""
+SETTLED_S = 0.2
+"""After the last resize, before everything is sent again."""
 GONE = 129
 """Exit code when the terminal went away: 128 + SIGHUP, as a shell would report it."""
 
@@ -159,6 +162,7 @@ class ConsoleApp(App[None]):
         self._hang_up: HangUp | None = None
         self._trouble = ""
         self._asked_to_leave = False
+        self._resized: Timer | None = None
         self.demo = demo
         """Nodes are simulated: the tour may drain one."""
         self.tour: Tour | None = None
@@ -439,6 +443,13 @@ class ConsoleApp(App[None]):
         self.notify(t("reading the schedulers") if read else t("painted again"))
         self.repaint()
 
+    def on_resize(self) -> None:
+        """A terminal that changed its size lost what it showed, also when it is as before again:
+        Textual would then draw nothing."""
+        if self._resized is not None:
+            self._resized.stop()
+        self._resized = self.set_timer(SETTLED_S, self.repaint)
+
     def repaint(self) -> None:
         """Send the whole screen again, whatever the terminal is believed to show."""
         compositor = self.screen._compositor
@@ -526,6 +537,15 @@ class ConsoleApp(App[None]):
         else:
             self.notify(plain(told), severity="error", markup=False)
         self.log.error(told)
+
+    @property
+    def deliberate(self) -> bool:
+        """The last key was pressed by itself: only then a confirmation counts."""
+        return getattr(self._driver, "deliberate", True)
+
+    def flooded(self) -> None:
+        """More came at once than anybody types."""
+        self.notify(t("a paste was left out: nothing here takes one"), severity="warning")
 
     def action_tour(self) -> None:
         """Begin the guided tour; within it, go on to the next step."""

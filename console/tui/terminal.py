@@ -9,18 +9,27 @@ vanished one is noticed by poll(2) hang-up, whether or not a SIGHUP comes.
 from __future__ import annotations
 
 import asyncio
+import codecs
 import os
 import select
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterable
 from typing import IO, Any
 
+from textual._xterm_parser import XTermParser
 from textual.app import App
 from textual.drivers.linux_driver import LinuxDriver
+from textual.message import Message
+
+from console.tui.typed import Typed
 
 QUEUED_WRITES = 12
 """Writes that may wait for the terminal before frames are left out: four frames of three writes.
 Textual's queue blocks the loop at 30."""
+READ_BYTES = 4096
+WAIT_MS = 100
+"""For a key; then the parser may decide that an escape was the key."""
 
 
 class _Screen:
@@ -66,6 +75,46 @@ class Terminal(LinuxDriver):
         self._behind = False
         self._repaint: Callable[[], object] = getattr(app, "repaint", app.refresh)
         self._running_loop: asyncio.AbstractEventLoop | None = None
+        self._typed = Typed()
+        self._flooded: Callable[[], object] = getattr(app, "flooded", app.bell)
+
+    @property
+    def deliberate(self) -> bool:
+        """The last key was pressed, not pasted."""
+        return self._typed.deliberate
+
+    def run_input_thread(self) -> None:
+        """Read keys until the application ends."""
+        parser = XTermParser(self._debug)
+        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        poll = select.poll()
+        poll.register(self.fileno, select.POLLIN)
+        while not self.exit_event.is_set():
+            if poll.poll(WAIT_MS):
+                data = self._read()
+                if text := self._sieved(decode(data)):
+                    self._pass(parser.feed(text))
+                elif not data:
+                    # At the end of file poll returns at once; whoever watches for it ends us.
+                    self.exit_event.wait(WAIT_MS / 1000)
+            self._pass(parser.tick())
+
+    def _read(self) -> bytes:
+        try:
+            return os.read(self.fileno, READ_BYTES)
+        except OSError:
+            return b""
+
+    def _pass(self, events: Iterable[Message]) -> None:
+        for event in events:
+            self.process_message(event)
+
+    def _sieved(self, text: str) -> str:
+        floods = self._typed.floods
+        kept = self._typed.take(text, time.monotonic()) if text else ""
+        if self._typed.floods > floods and self._running_loop is not None:
+            self._running_loop.call_soon_threadsafe(self._flooded)
+        return kept
 
     def start_application_mode(self) -> None:
         """Take the terminal over (also after another program had it)."""

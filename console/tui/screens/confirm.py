@@ -172,7 +172,7 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         """Carry out the plan on the screen."""
         if self.phase in ("running", "over"):
             return
-        if self.blocked():
+        if self.blocked() or not self.console_app.deliberate:
             self.app.bell()
             return
         self.phase = "running"

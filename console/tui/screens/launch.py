@@ -113,7 +113,7 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
 
     def action_start(self) -> None:
         """Carry out the plan on the screen."""
-        if self.blocked():
+        if self.blocked() or not self.console_app.deliberate:
             self.app.bell()
         else:
             self.dismiss(self.plan)
