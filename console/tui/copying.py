@@ -40,19 +40,25 @@ class Copied(Struct, frozen=True, kw_only=True):
     nodes: list[NodeReport]
 
 
-def text(form: str, fleet: Fleet, names: Sequence[str], now: float, version: str) -> str:
-    """These nodes in one of FORMATS."""
+def part(form: str, fleet: Fleet, name: str, now: float, version: str) -> NodeReport | str:
+    """What one node is in a form: some 0.2 ms, so that thousands are made in slices."""
     if form == "json":
-        told = Copied(
-            schema=SCHEMA, at=now, cluster=fleet.inventory.cluster, console=version,
-            nodes=[node_report(fleet, name, now) for name in names],
-        )  # fmt: skip
+        return node_report(fleet, name, now)
+    return markdown(fleet, name, now, version) if form == "markdown" else name
+
+
+def whole(
+    form: str, parts: Sequence[NodeReport | str], cluster: str, now: float, version: str
+) -> str:
+    """All nodes in one of FORMATS. Touches nothing but its arguments, so a thread may do it."""
+    if form == "json":
+        nodes = [one for one in parts if isinstance(one, NodeReport)]
+        told = Copied(schema=SCHEMA, at=now, cluster=cluster, console=version, nodes=nodes)
         return as_json(told, indent=True).decode()
+    texts = [one for one in parts if isinstance(one, str)]
     if form == "markdown":
-        head = f"_{len(names)} nodes_\n" if len(names) > 1 else ""
-        parts = [markdown(fleet, name, now, version) for name in names]
-        return "\n".join([head, *parts] if head else parts)
-    return fold(names)
+        return "\n".join([f"_{len(texts)} nodes_\n", *texts] if len(texts) > 1 else texts)
+    return fold(texts)
 
 
 def markdown(fleet: Fleet, name: str, now: float, version: str) -> str:

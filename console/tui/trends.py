@@ -24,46 +24,39 @@ GAP = " "
 
 
 class Trends:
-    """One picture a node, made again only when its readings changed."""
+    """One picture a node, made again only when another piece of time is complete."""
 
     def __init__(self) -> None:
         """Nothing drawn yet."""
-        self._made: dict[str, tuple[float | None, str]] = {}
+        self._made: dict[str, tuple[int, str]] = {}
         self.frozen = False
         """Whether what was drawn stays; what was not is blank."""
 
     def of(self, fleet: Fleet, name: str, glyphs: Glyphs) -> str:
         """WIDTH cells."""
-        at = fleet.seen.get(name)
         known = self._made.get(name)
-        if known is not None and (known[0] == at or self.frozen):
-            return known[1]
         if self.frozen:
-            return GAP * WIDTH
-        values = means(fleet, name)
-        text = drawn(values, glyphs)
-        self._made[name] = at, text
-        return text
+            return known[1] if known else GAP * WIDTH
+        piece = int(fleet.seen.get(name, 0.0) // CELL_S)
+        if known is None or known[0] != piece:
+            known = self._made[name] = piece, drawn(means(fleet, name, piece), glyphs)
+        return known[1]
 
 
-def means(fleet: Fleet, name: str) -> list[float | None]:
-    """The mean of all GPUs in each of the last CELLS pieces of time; None where none was read."""
-    facts = fleet.nodes[name]
-    devices = [device for device, _ in facts.devices("gpu") if device]
-    times: Sequence[float] = ()
-    series: list[Sequence[float]] = []
-    for device in devices:
-        mine, readings = fleet.history_times(name, device), fleet.history(name, device, METRIC)
-        if len(mine) != len(readings) or not mine:
-            continue
-        if not series or (len(mine) == len(times) and abs(mine[-1] - times[-1]) < CELL_S):
-            times = times or mine
-            series.append(readings)
-    if not series:
+def means(fleet: Fleet, name: str, until: int) -> list[float | None]:
+    """The mean of all GPUs in each of the CELLS pieces of time before the `until`th; None where
+    none was read."""
+    # A GPU that tells nothing now keeps old readings: they are of another time.
+    devices = [
+        device for device, sample in fleet.nodes[name].devices("gpu") if METRIC in sample.values
+    ]
+    if not devices:
         return [None] * CELLS
-    # The piece of time that has begun counts from its first reading on.
-    last = int((fleet.seen.get(name) or times[-1]) // CELL_S)
-    edges = [bisect_left(times, (last - CELLS + 1 + i) * CELL_S) for i in range(CELLS + 1)]
+    times = fleet.history_times(name, devices[0])
+    series = [fleet.history(name, device, METRIC) for device in devices]
+    # All GPUs of a node are read at one time: those with as many readings have the same times.
+    series = [readings for readings in series if len(readings) == len(times)]
+    edges = [bisect_left(times, (until - CELLS + i) * CELL_S) for i in range(CELLS + 1)]
     found: list[float | None] = []
     for begin, end in pairwise(edges):
         count = (end - begin) * len(series)

@@ -36,9 +36,15 @@ def sick(name: str = "gpu017") -> Fleet:
     return engine.fleet
 
 
+def copied(form: str, fleet: Fleet, names: list[str]) -> str:
+    """These nodes in a form, by version 9.9."""
+    parts = [copying.part(form, fleet, name, NOW, "9.9") for name in names]
+    return copying.whole(form, parts, fleet.inventory.cluster, NOW, "9.9")
+
+
 def test_json_is_the_document_of_these_nodes() -> None:
     """As --json writes them, with the version and the cluster."""
-    text = copying.text("json", sick(), ["gpu017", "gpu001"], NOW, "9.9")
+    text = copied("json", sick(), ["gpu017", "gpu001"])
     told = msgspec.json.decode(text)
     assert [node["name"] for node in told["nodes"]] == ["gpu017", "gpu001"]
     assert told["nodes"][0]["verdict"] == "critical"
@@ -50,7 +56,7 @@ def test_a_ticket_has_all_an_engineer_asks() -> None:
     """Node, verdict, finding, since when, evidence, cause, next step, version."""
     fleet = sick()
     finding = fleet.findings["gpu017"][0]
-    text = copying.text("markdown", fleet, ["gpu017"], NOW, "9.9")
+    text = copied("markdown", fleet, ["gpu017"])
     assert text.startswith("### gpu017 (lab): critical\n")
     for wanted in (finding.rule, *finding.evidence, finding.cause, finding.next_step):
         assert wanted in text
@@ -61,7 +67,7 @@ def test_a_ticket_has_all_an_engineer_asks() -> None:
 def test_many_nodes_are_many_chapters() -> None:
     """In the order that was asked for."""
     names = ["gpu050", "gpu017", "gpu001"]
-    text = copying.text("markdown", sick(), names, NOW, "9.9")
+    text = copied("markdown", sick(), names)
     assert re.findall(r"^### (\w+)", text, re.MULTILINE) == names
     assert "no findings" in text
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Sequence
 from importlib.metadata import version
+
+from textual import work
 
 from console.tui import copying, shots
 from console.tui.plan_view import shown_path
@@ -13,6 +16,9 @@ from console.tui.words import t
 from inventory.errors import UsageError
 from inventory.expressions import fold
 
+SLICE = 20
+"""Nodes described between two chances for a key: some 5 ms."""
+BREATH_S = 0.004
 TOLD_CHARS = 60
 """A host list that is shown whole where it is told that it was copied."""
 PATH_SHOWN_S = 8.0
@@ -43,8 +49,23 @@ class TakingScreen(Playing):
         if not names:
             self.notify(t("no node is chosen"), severity="warning")
             return
-        app = self.console_app
-        text = copying.text(form, app.fleet, names, app.now(), version("gpuconsole"))
+        self._copy(form, names)
+
+    @work(exit_on_error=False, group="copy", exclusive=True)
+    async def _copy(self, form: str, names: Sequence[str]) -> None:
+        """In slices, with room for keys between."""
+        app, parts = self.console_app, []
+        fleet, now, ours = app.fleet, app.now(), version("gpuconsole")
+        for number, name in enumerate(names, 1):
+            parts.append(copying.part(form, fleet, name, now, ours))
+            if number % SLICE == 0 and form != "hosts":
+                await asyncio.sleep(BREATH_S)
+        # A thread only for what takes long: a host list is copied before the next key.
+        if len(parts) > SLICE and form != "hosts":
+            cluster = fleet.inventory.cluster
+            text = await asyncio.to_thread(copying.whole, form, parts, cluster, now, ours)
+        else:
+            text = copying.whole(form, parts, fleet.inventory.cluster, now, ours)
         told = fold(names)
         if len(told) > TOLD_CHARS:
             told = t("{n} nodes", n=len(names))
