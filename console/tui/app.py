@@ -452,6 +452,8 @@ class ConsoleApp(App[None]):
 
     def repaint(self) -> None:
         """Send the whole screen again, whatever the terminal is believed to show."""
+        if not self._screen_stack:
+            return  # a resize just before leaving
         compositor = self.screen._compositor
         whole = compositor.render_update(full=True, screen_stack=self._background_screens)
         self._display(self.screen, whole)

@@ -18,11 +18,12 @@ from console.tui.text import line_text
 from console.tui.theme import ASCII, UNICODE, Depth, Look
 from console.tui.views.finding_words import KindRow
 from console.tui.views.findings import Findings
-from console.tui.views.hosts import FOLDED, Places, folded, tail
-from console.tui.views.kinds import UNSEEN, Kind, kind_of
+from console.tui.views.hosts import FOLDED, Places, folded, said, tail
+from console.tui.views.kinds import UNSEEN, Kind, kind_of, title
 from console.tui.widgets.grid import Grid
 from inventory.expressions import expand
 from inventory.node import Inventory, Node
+from inventory.scheduler import Allocation, Job
 from probes.event import Finding, NodeState, NodeStatus, Severity
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
@@ -188,6 +189,36 @@ def test_a_common_rack_is_named_and_chance_is_not() -> None:
     assert places.shared(NAMES[2:6]) is None
     assert places.shared(NAMES[4:6]) is None
     assert places.shared(NAMES) is None
+
+
+def test_a_common_job_is_named_until_it_is_over() -> None:
+    """Jobs come and go; nothing is kept of one that ended."""
+    one = fleet()
+    places = Places(one)
+
+    def runs(names: list[str], *jobs: Job) -> None:
+        for name in names:
+            told = Allocation(node=name, at=1.0, scheduler="slurm", state="idle", jobs=jobs)
+            one.apply(told)
+        places.update(names)
+
+    runs(NAMES[2:6], Job(id="812"))
+    shared = places.shared(NAMES[2:6])
+    assert shared is not None
+    assert (shared.label, shared.value) == ("job", "812")
+    assert said(shared) == "4 of 4 are in job 812"
+    runs(NAMES[2:6])
+    assert places.shared(NAMES[2:6]) is None
+    assert ("job", "812") not in places._totals
+
+
+def test_what_tells_kinds_apart_comes_first() -> None:
+    """A narrow column cuts the end."""
+    rules = fleet().rules
+    assert title(Kind("node.unreachable", "timeout"), rules) == "timeout: The node does not answer"
+    assert title(Kind("drift.node", "cuda"), rules).startswith("CUDA of the driver: ")
+    assert title(Kind("xid.79", ""), rules).startswith("Xid 79 GPU has fallen off")
+    assert title(Kind("xid.9999", ""), rules) == "Xid 9999"
 
 
 def test_the_why_line_names_the_rack() -> None:

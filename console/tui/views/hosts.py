@@ -54,6 +54,8 @@ class Places:
         self._totals: dict[tuple[str, str], int] = {}
         self._jobs: dict[str, tuple[tuple[str, str], ...]] = {}
         self._told: dict[str, Allocation | None] = {}
+        self._last: tuple[Sequence[str], Place | None] | None = None
+        """The row under the cursor asks each second: 5 ms with 4,000 nodes."""
 
     def update(self, names: Iterable[str]) -> None:
         """Which jobs are on these nodes now."""
@@ -68,14 +70,18 @@ class Places:
                 self._count(before, -1)
                 self._count(jobs, 1)
                 self._jobs[name] = jobs
+                self._last = None
 
     def shared(self, names: Sequence[str]) -> Place | None:
         """What most of these nodes share and others do not; None where that may be chance.
 
         Chance: that so many of as many nodes drawn blindly lie there, in any place looked at.
         """
-        if len(names) < FEWEST:
-            return None
+        if self._last is None or self._last[0] != names:
+            self._last = names, self._shared(names) if len(names) >= FEWEST else None
+        return self._last[1]
+
+    def _shared(self, names: Sequence[str]) -> Place | None:
         self._learn()
         counts: dict[tuple[str, str], int] = {}
         for name in names:
@@ -105,6 +111,8 @@ class Places:
     def _count(self, places: Iterable[tuple[str, str]], step: int) -> None:
         for place in places:
             self._totals[place] = self._totals.get(place, 0) + step
+            if not self._totals[place]:
+                del self._totals[place]  # a job that is over
 
 
 def said(shared: Place) -> str:

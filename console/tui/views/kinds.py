@@ -62,7 +62,8 @@ def title(kind: Kind, rules: Rules) -> str:
         return f"{word} {code} {meaning.name}" if meaning else f"{word} {code}"
     name = _TITLES.get(kind.rule, kind.rule)
     what = FACTS[kind.what].label if kind.what in FACTS else kind.what
-    return plain(f"{what or kind.what}: {name}" if kind.what else name)
+    told = not what or what.lower() in name.lower()
+    return plain(name if told else f"{what}: {name}")
 
 
 def _unseen_title(what: str) -> str:

@@ -57,7 +57,7 @@ def _severity(row: Row, glyphs: Glyphs) -> _Words:
 
 
 def _who(table: Stragglers, key: str, row: Row, glyphs: Glyphs) -> _Words:
-    lead = ""
+    lead = "  "
     if table.foldable(key):
         lead = f"{glyphs.down if table.unfolded(key) else glyphs.pointer} "
     match row.kind:
