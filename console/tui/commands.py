@@ -84,7 +84,7 @@ _GO: tuple[Command, ...] = tuple(
 COMMANDS: tuple[Command, ...] = (
     *_GO,
     Command(id="next_view", keys=("tab",), shown="tab", label="views", screens=TABBED,
-            group="Views", footer=7, help="Go to the next of the ten views."),
+            group="Views", footer=2, help="Go to the next of the ten views."),
     Command(id="previous_view", keys=("shift+tab",), shown="shift-tab", label="view before",
             screens=TABBED, group="Views", help="Go to the previous of the ten views."),
     Command(id="next_section", keys=("tab",), shown="tab", label="section", screens=("node",),
@@ -274,14 +274,14 @@ def allowed(action: str, *, read_only: bool) -> bool:
 
 
 FIRST: Mapping[str, Sequence[str]] = {
-    "findings": ("help", "open", "explain", "acknowledge", "next_view", "filter"),
-    "gpus": ("help", "open", "next_fault", "next_view", "filter", "mark"),
-    "fabric": ("help", "open", "next_fault", "next_view", "filter", "mark"),
-    "jobs": ("help", "open", "filter", "next_fault", "next_view", "copy"),
-    "tests": ("help", "open", "stop", "next_view", "copy", "command"),
-    "drained": ("help", "open", "resume", "filter", "next_view", "mark"),
-    "drift": ("help", "open", "filter", "next_view", "mark", "copy"),
-    "log": ("help", "open", "filter", "next_view", "pause"),
+    "findings": ("help", "next_view", "open", "explain", "acknowledge", "filter"),
+    "gpus": ("help", "next_view", "open", "next_fault", "filter", "mark"),
+    "fabric": ("help", "next_view", "open", "next_fault", "filter", "mark"),
+    "jobs": ("help", "next_view", "open", "filter", "next_fault", "copy"),
+    "tests": ("help", "next_view", "open", "stop", "copy", "command"),
+    "drained": ("help", "next_view", "open", "resume", "filter", "mark"),
+    "drift": ("help", "next_view", "open", "filter", "mark", "copy"),
+    "log": ("help", "next_view", "open", "filter", "pause"),
     "node": ("back", "help", "next_section", "next_fault", "drain", "find", "explain", "ssh"),
     "kernel": ("back", "help", "follow", "next_fault", "find"),
     "campaign": ("back", "help", "stop", "drain", "copy"),

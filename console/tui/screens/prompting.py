@@ -7,7 +7,7 @@ from collections.abc import Collection
 from textual import on
 
 from console.tui import completing
-from console.tui.filter import Filter, toggled, without_field
+from console.tui.filter import Filter, FilterError, toggled, without_field
 from console.tui.roster import Roster
 from console.tui.screens.commanding import CommandingScreen
 from console.tui.widgets.prompt import Prompt
@@ -84,7 +84,14 @@ class PromptingScreen(CommandingScreen):
 
     async def _narrow_later(self, text: str) -> None:
         await self.console_app.read_all()
-        self._narrow(text)
+        try:
+            self._narrow(text)
+        except FilterError as error:
+            prompt = self.query_one(Prompt)
+            if prompt.display:
+                prompt.complain(str(error))
+            else:
+                self.notify(str(error), severity="warning", markup=False)
 
     def _narrow(self, text: str) -> None:
         self.roster.narrow(text, self.console_app.now())

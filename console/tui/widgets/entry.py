@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from typing import ClassVar
 
 from textual import events
-from textual.binding import Binding, BindingType
 from textual.message import Message
 from textual.suggester import Suggester
 from textual.widgets import Input
@@ -41,14 +39,6 @@ class _Dim(Suggester):
 class Entry(Input):
     """An Input that knows what may be typed, and what was."""
 
-    BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("tab", "complete(1)", "complete", show=False),
-        Binding("shift+tab", "complete(-1)", "complete", show=False),
-        Binding("up", "older", "older line", show=False),
-        Binding("down", "newer", "newer line", show=False),
-        Binding("ctrl+r", "older(True)", "search older lines", show=False),
-    ]
-
     class Offered(Message):
         """Several lines are possible; `at` is the one taken."""
 
@@ -78,15 +68,42 @@ class Entry(Input):
             self.value = text
         self.cursor_position = len(text)
 
+    async def _on_key(self, event: events.Key) -> None:
+        # Bindings are looked up when a key has passed through every widget, which is after the
+        # next ones were typed: over a slow link keys come in handfuls.
+        match event.key:
+            case "tab":
+                self.step(1)
+            case "shift+tab":
+                self.step(-1)
+            case "up":
+                self.older()
+            case "ctrl+r":
+                self.older(anywhere=True)
+            case "down":
+                self.newer()
+            case "enter":
+                await self.action_submit()
+            case _:
+                await super()._on_key(event)
+                return
+        event.stop()
+        event.prevent_default()
+
+    @property
+    def put(self) -> bool:
+        """Whether the text is as completion or history left it."""
+        return self.value == self._put
+
     def _show(self, text: str) -> None:
         self._put = self.value = text[:MAX_CHARS]
         self.cursor_position = len(self.value)
 
-    def action_complete(self, step: int) -> None:
+    def step(self, step: int) -> None:
         """The next candidate; the first tab takes the likeliest."""
         if self.complete is None:
             return
-        if self._offers and self.value == self._put:
+        if self._offers and self.put:
             self._offer = (self._offer + step) % len(self._offers)
         else:
             self._offers = self.complete(self.value)
@@ -98,20 +115,20 @@ class Entry(Input):
                 self._offers = ()
             self.post_message(self.Offered(offers, self._offer))
 
-    def action_older(self, anywhere: bool = False) -> None:
+    def older(self, *, anywhere: bool = False) -> None:
         """The line before that begins with what was typed; by ctrl-r, that has it anywhere."""
         if self.history is None:
             return
-        if self._at is None or self.value != self._put:
+        if self._at is None or not self.put:
             self._at, self._typed = len(self.history.lines), self.value
         found = self.history.before(self._at, self._typed, anywhere=anywhere)
         if found is not None:
             self._at = found
             self._show(self.history.lines[found])
 
-    def action_newer(self) -> None:
+    def newer(self) -> None:
         """The line after; behind the newest one, what was typed."""
-        if self.history is None or self._at is None or self.value != self._put:
+        if self.history is None or self._at is None or not self.put:
             return
         self._at = self.history.after(self._at, self._typed)
         self._show(self._typed if self._at is None else self.history.lines[self._at])

@@ -69,7 +69,7 @@ class Prompt(Horizontal):
         self.kind, self.before = kind, text
         self._judge, self._history = judge, history
         self.query_one("#sign", Static).update(Content(kind))
-        self.complain("")
+        self._say("", "")
         entry = self.query_one(Entry)
         entry.begin(text, complete, history)
         self.display = True
@@ -77,8 +77,9 @@ class Prompt(Horizontal):
         self.screen.set_focus(entry)
 
     def complain(self, what: str) -> None:
-        """Say what is wrong with the text; "" when nothing is."""
-        self._say(what, "")
+        """Say what is wrong with the text; "" when nothing is, which leaves offers alone."""
+        if what or not self.query_one("#complaint").has_class("offers"):
+            self._say(what, "")
 
     def _say(self, what: str, style: str) -> None:
         complaint = self.query_one("#complaint", Static)
@@ -89,8 +90,11 @@ class Prompt(Horizontal):
     @on(Input.Changed, "#entry")
     def _changed(self, event: Input.Changed) -> None:
         event.stop()
-        if self.display:
-            self.post_message(self.Typed(self.kind, event.value))
+        if not self.display:
+            return
+        if not self.query_one(Entry).put:
+            self._say("", "")
+        self.post_message(self.Typed(self.kind, event.value))
 
     @on(Entry.Offered)
     def _offered(self, event: Entry.Offered) -> None:
