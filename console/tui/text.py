@@ -95,18 +95,31 @@ def cut(text: str, width: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Lines of at most `width` cells, broken at spaces where possible."""
+    """Lines of at most `width` cells, broken at spaces or beside wide characters if possible."""
     lines: list[str] = []
     rest = text.strip()
-    while rest and cell_len(rest) > width > 0:
+    while rest and (cells := width_of(rest)) > width > 0:
         head = set_cell_size(rest, width)
-        at = head.rfind(" ")
-        if at <= width // 3:
+        narrow = cells == len(rest)
+        at = head.rfind(" ") if narrow else _break(rest, len(head.rstrip()))
+        if at <= (width // 3 if narrow else 0):
             # A double-width character in a one-cell line fits nowhere: it goes through whole.
             at = max(1, len(head.rstrip()))
         lines.append(rest[:at].rstrip())
         rest = rest[at:].lstrip()
     return [*lines, rest] if rest or not lines else lines
+
+
+_NO_BEGINNING = frozenset("，。、；：？！）》”’…")
+
+
+def _break(text: str, end: int) -> int:
+    """Where to break a text with wide characters, at `end` at the latest; -1 for nowhere."""
+    for at in range(min(end, len(text) - 1), 0, -1):
+        before, after = text[at - 1], text[at]
+        if after == " " or (after not in _NO_BEGINNING and cell_len(before + after) > 2):
+            return at
+    return -1
 
 
 def spark(values: Sequence[float], width: int, low: float, high: float) -> str:

@@ -142,3 +142,15 @@ def test_bars_of_wide_names_fit(node: str, text: str, width: int) -> None:
     footer = [("a", node, text), ("b", "x", text), ("c", "y", node)]
     line, ends = bars.keys(footer, width)
     assert cell_len(line_text(line)) == max((end for end, _ in ends), default=0) <= width
+
+
+@given(st.integers(8, 60))
+def test_chinese_wraps_without_breaking_words(width: int) -> None:
+    """A line ends beside any Chinese character, never in a Latin word or before a full stop."""
+    text = "最严重问题的规则：含义、依据和建议；:explain RULE。GPU 一直在采集。"
+    rows = wrap(text, width)
+    assert "".join("".join(rows).split()) == "".join(text.split())
+    assert all(cell_len(row) <= width for row in rows)
+    assert all(row[0] not in "。、；：" for row in rows)
+    for word in (":explain", "RULE", "GPU"):
+        assert any(word in row for row in rows)
