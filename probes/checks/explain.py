@@ -41,11 +41,11 @@ def explain(
 ) -> str:
     """Text of lines up to 100 columns.
 
-    `topic`: "" lists all rules; a rule id or a glob as ib.*; xid:79, sxid:20034, nvml:15,
-    hardware:NAME, limit:NAME, each with nothing behind the colon for a list; "sources" lists the
-    works that sources name; a key of `pages` gives that page. A finding's own rule id (xid.79)
-    works too. Below it stands a legend of the tags and tools it names. UsageError names the nearest
-    topic when there is no such one.
+    `topic`: "" lists all rules, "ib" those of a domain; a rule id or a glob as ib.*; xid:79,
+    sxid:20034, nvml:15, hardware:NAME, limit:NAME, each with nothing behind the colon for a list;
+    "sources" lists the works that sources name; a key of `pages` gives that page. A finding's own
+    rule id (xid.79) works too. Below it stands a legend of the tags and tools it names. UsageError
+    names the nearest topic when there is no such one.
     """
     wanted = topic.strip()
     if wanted.lower() == "sources":
@@ -68,6 +68,9 @@ def _page(wanted: str, registry: Sequence[Rule], rules: Rules, more: Sequence[st
         return list(_entry(kind, name.strip(), rules))
     if wanted.lower() in rules.limits:
         return list(_limit(rules.limits[wanted.lower()]))
+    members = [rule for rule in registry if rule.id.startswith(f"{wanted.lower()}.")]
+    if members:
+        return list(_domain(wanted.lower(), members))
     topics = [rule.id for rule in registry]
     topics += [*rules.limits, *(f"{kind}:" for kind in KINDS), "sources", *more]
     raise UsageError(
@@ -117,13 +120,24 @@ def _index(registry: Sequence[Rule], more: Sequence[str]) -> Iterator[str]:
     for rule in registry:
         domains.setdefault(rule.id.partition(".")[0], []).append(rule)
     for members in domains.values():
-        for rule in members:
-            yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
+        yield from _titles(members, wide)
         yield ""
     yield "more: explain RULE, ib.*, '*' for all, xid:79, sxid:20034, nvml:15, hardware:NAME,"
     yield "      limit:NAME, drift:, or sources, the works that figures and meanings are taken from"
     if more:
         yield f"      and {', '.join(more)}"
+
+
+def _titles(members: Sequence[Rule], wide: int) -> Iterator[str]:
+    for rule in members:
+        yield from _wrapped(f"{rule.id:<{wide}}  {rule.severity:<8}  ", rule.title)
+
+
+def _domain(name: str, members: Sequence[Rule]) -> Iterator[str]:
+    """Rules whose ids begin alike, for "gpu" or "ib"."""
+    yield from _titles(members, max(len(rule.id) for rule in members))
+    yield ""
+    yield f"`gpuconsole explain '{name}.*'` has them in full"
 
 
 def _rule(rule: Rule, rules: Rules) -> Iterator[str]:

@@ -79,6 +79,12 @@ def test_glob_gives_several_rules() -> None:
         assert (rule.title in said) == rule.id.startswith("ib.")
 
 
+def test_a_domain_lists_its_rules() -> None:
+    """`explain gpu` is no typing error for gpu.mig."""
+    listed = [line.split()[0] for line in text("GPU").splitlines()[:-2]]
+    assert listed == [rule.id for rule in RULES if rule.id.startswith("gpu.")]
+
+
 @pytest.mark.parametrize("topic", ["xid:79", "xid.79", "XID:79"])
 def test_xid(topic: str) -> None:
     said = text(topic)

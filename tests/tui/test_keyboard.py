@@ -10,6 +10,7 @@ from console.tui.app import ConsoleApp
 from console.tui.screens.explain import Explanation
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.node import NodeScreen
+from console.tui.trail import Place
 from console.tui.widgets.entry import Entry
 from console.tui.widgets.prompt import Prompt
 from tests.tui.conftest import Console, Opener
@@ -226,13 +227,12 @@ async def test_the_trail_leads_back_through_nodes_and_views(console: Opener) -> 
         await c.press("enter", "7")
         assert c.app.view == "tests"
         await c.press("left_square_bracket")
-        assert isinstance(c.app.screen, NodeScreen)
+        assert c.app.here == Place("fleet", "gpu017")
         await c.press("left_square_bracket")
         await c.press("slash", *"gpu04", "enter")
-        assert c.app.screen is fleet(c)
+        assert c.app.here == Place("fleet")
         await c.press("right_square_bracket")
-        assert isinstance(c.app.screen, NodeScreen)
-        assert c.app.screen.node == "gpu017"
+        assert c.app.here == Place("fleet", "gpu017")
         await c.press("right_square_bracket")
         assert c.app.view == "tests"
 
@@ -273,6 +273,6 @@ def test_the_app_refuses_keys_that_clash() -> None:
     from tests.tui import synthetic
 
     inventory = synthetic.inventory(1)
-    engine = synthetic.LocalEngine(inventory, synthetic.MemoryScheduler(["gpu001"], []))
+    engine = synthetic.LocalEngine(inventory, synthetic.MemoryScheduler(["gpu001"]))
     with pytest.raises(UsageError, match=r"console.yaml:2: pause: w is wide in fleet"):
         ConsoleApp(engine, preferences=keys(pause="w"))

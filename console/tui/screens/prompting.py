@@ -58,6 +58,9 @@ class PromptingScreen(CommandingScreen):
     def action_filter(self, text: str | None = None) -> None:
         """Ask for a filter, or set it."""
         if text is None:
+            # Begun now, most nodes are read when the first letter comes.
+            reading = self.console_app.read_all()
+            self.run_worker(reading, group="read", exclusive=True, exit_on_error=False)
             world = self.world()
             self.query_one(Prompt).ask(
                 "/",
