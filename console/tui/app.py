@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.console import RenderableType
 from textual.app import App
+from textual.await_complete import AwaitComplete
 from textual.binding import Binding, BindingType
 from textual.command import DiscoveryHit, Hit, Hits, Provider
 from textual.screen import Screen
@@ -29,11 +30,11 @@ from console.collector import calm_collector
 from console.fleet import Fleet
 from console.preferences import Preferences
 from console.settings import state_dir
-from console.tui import commands, copying, keymap
+from console.tui import commands, keymap
 from console.tui.announce import Announcer, News, notice
 from console.tui.engine import Engine
 from console.tui.history import History
-from console.tui.paint import cropped
+from console.tui.paint import cropped, forget_lines
 from console.tui.roster import Roster
 from console.tui.screens.acting import ActingScreen
 from console.tui.screens.fleet import FleetScreen
@@ -236,6 +237,12 @@ class ConsoleApp(App[None]):
             self._views[view] = module.screen(self)
             self.install_screen(self._views[view], view)
         self.push_screen(view)
+
+    def pop_screen(self) -> AwaitComplete:
+        """As Textual's, and nothing of the screen is kept."""
+        popped = super().pop_screen()
+        forget_lines()
+        return popped
 
     @property
     def view(self) -> str:
@@ -460,6 +467,8 @@ class ConsoleApp(App[None]):
 
     def copy_to_clipboard(self, text: str) -> None:
         """By OSC 52, also out of tmux and screen; a text that is too long is not sent."""
+        from console.tui import copying
+
         self._clipboard = text
         self.escape(copying.osc52(text, os.environ))
 
@@ -476,6 +485,8 @@ class ConsoleApp(App[None]):
         told = self.announcer.ring(self.clock(), paused=self.paused)
         if not told:
             return
+        from console.tui import copying
+
         if self.preferences.bell:
             self.escape("\a")
         self.escape(copying.passed(notice(self.preferences.notify, told), os.environ))

@@ -1,0 +1,52 @@
+"""Hours of a fleet in trouble: what the console holds does not grow. Counts, not megabytes."""
+
+from __future__ import annotations
+
+from collections import Counter, deque
+
+import pytest
+
+from console.tui.app import ConsoleApp
+from console.tui.theme import Look
+from console.tui.views import log as log_view
+from tests.tui import synthetic
+from tests.tui.soaking import PHASE, PHASES, Day, census, live
+from tests.tui.synthetic import LocalEngine
+
+NODES = 4
+ROUND = PHASE * len(PHASES)
+"""Ticks after which every node has gone through every phase: 20 minutes."""
+RING = 20
+"""Happenings kept in this test: rings that are full early cannot hide what grows beside them."""
+FEW = 60
+"""Objects of one type more or less: weak references, tasks, what a screen has open."""
+CACHED = ("builtins.tuple", "builtins.list", "fractions.Fraction", "textual.geometry.")
+"""Textual remembers some thousand results of its layouts, which takes hours to fill."""
+CACHED_MOST = 500
+
+
+def grown(before: Counter[str], after: Counter[str]) -> dict[str, tuple[int, int]]:
+    """Types with more objects than chance and caches explain."""
+    return {
+        name: (before[name], number)
+        for name, number in after.items()
+        if number - before[name] > (CACHED_MOST if name.startswith(CACHED) else FEW)
+    }
+
+
+@pytest.mark.timeout(600)
+async def test_hours_of_trouble_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log_view, "KEPT", RING)
+    engine = LocalEngine(synthetic.inventory(NODES), None)
+    engine.fleet.stream = deque(maxlen=RING)
+    engine.fleet.log = deque(maxlen=RING)
+    app = ConsoleApp(engine, look=Look(), clock=lambda: engine.at, tick_s=None)
+    day = Day(engine)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await live(app, day, ROUND, pilot)
+        after_one = census()
+        await live(app, day, 2 * ROUND, pilot)
+        after_three = census()
+    assert len(engine.fleet.log) == RING, "much happened"
+    assert len(app._views) >= 7, "the operator looked around"
+    assert not grown(after_one, after_three)
