@@ -37,7 +37,7 @@ WITH_TEXT = (
     "speed",
     "theme",
 )
-"""Commands that take words: a reason, an order, a filter expression, a node's name, a rule, a form."""
+"""Commands that take words: a reason, an order, a filter, a node, a rule, a form, a theme."""
 
 
 class Request(Struct, frozen=True):
