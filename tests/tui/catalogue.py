@@ -107,7 +107,10 @@ def update() -> list[str]:
     write_po(body, catalogue, width=0, include_lineno=False, omit_header=True)
     PO.parent.mkdir(parents=True, exist_ok=True)
     PO.write_bytes(HEADER.encode() + body.getvalue())
-    MO.write_bytes(compiled(read()).getvalue())
+    made = compiled(read())
+    # Its header has the time in it: the file changes only where its messages do.
+    if not MO.exists() or spoken(BytesIO(MO.read_bytes())) != spoken(BytesIO(made.getvalue())):
+        MO.write_bytes(made.getvalue())
     return [str(m.id) for m in catalogue if m.id and not m.string]
 
 
