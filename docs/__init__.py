@@ -3,3 +3,4 @@
 from pathlib import Path
 
 HERE = Path(__file__).parent
+README = HERE.parent / "README.md"

@@ -14,7 +14,7 @@ TASKS = (
     ("Give it back", "`U` `y` (`U` `I` `y` while it is still sick)"),
     ("Who is slow", "`3`"),
     ("Which job suffers", "`6`"),
-    ("Copy the host list of all sick nodes", "`/` `state:crit` `enter` `*` `y`"),
+    ("Copy the host list of all that are not ok", "`ctrl-z` `*` `y`"),
     ("What is out of work", "`8`"),
     ("Test an idle node", "`T` `y`"),
 )
@@ -43,8 +43,15 @@ def sheet() -> str:
     return "\n".join(lines) + "\n"
 
 
+def keys() -> str:
+    """All keys in one table, for the README."""
+    return "\n".join(_table("Key", "What it does", [(f"`{c.shown}`", c.help) for c in COMMANDS]))
+
+
 def _table(left: str, right: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:
     yield f"| {left} | {right} |"
     yield "| --- | --- |"
     for first, second in rows:
-        yield f"| {first} | {second.rstrip('.')} |"
+        # A bar ends a cell, also inside code.
+        first, second = (text.replace("|", "\\|") for text in (first, second.strip().rstrip(".")))
+        yield f"| {first} | {second} |"

@@ -10,7 +10,7 @@ import pytest
 
 from console import policy
 from console.cli import cli
-from console.tui.commands import COMMANDS
+from docs import cheatsheet
 from inventory.hosts import load
 
 ROOT = Path(__file__).parents[2]
@@ -38,11 +38,18 @@ def test_every_command_is_in_the_table_and_the_other_way_round() -> None:
 
 def test_every_key_is_in_the_table_and_the_other_way_round() -> None:
     keys = README.partition("## Keys")[2].partition("The filter after")[0]
-    rows = re.findall(r"^\| `(.+?)` \| (.+?) \|$", keys, re.MULTILINE)
-    documented = [
-        (key, text.partition(" (fleet view)")[0].partition(" (node view)")[0]) for key, text in rows
-    ]
-    assert documented == [(c.shown, c.help.rstrip(".")) for c in COMMANDS]
+    assert keys.strip() == cheatsheet.keys(), "python -m docs writes it again"
+
+
+def test_every_picture_is_there_and_small_and_fetches_nothing() -> None:
+    """An SVG of a screen; the README is read where nothing else may be loaded."""
+    names = re.findall(r"!\[[^]]+\]\((docs/\w+\.svg)\)", README)
+    assert len(names) >= 2
+    for name in names:
+        text = (ROOT / name).read_text(encoding="utf-8")
+        assert text.lstrip().startswith("<svg")
+        assert len(text) < 200_000
+        assert not re.findall(r"url\(.?https?:|href=.https?:", text)
 
 
 def test_every_option_the_readme_names_exists() -> None:

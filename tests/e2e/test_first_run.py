@@ -4,6 +4,7 @@ ssh_config; what is written, and what is not."""
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import sys
 import tempfile
@@ -40,7 +41,7 @@ class Desk:
         }
 
     def ssh_config(self) -> None:
-        """Three hosts; patterns are none."""
+        """Four hosts; patterns are none."""
         (self.home / ".ssh").mkdir(mode=0o700)
         (self.home / ".ssh" / "config").write_text(HOSTS)
 
@@ -71,20 +72,20 @@ def test_ssh_config_is_offered_shown_written_and_opened(desk: Desk) -> None:
     desk.ssh_config()
     with desk.start() as pty:
         key = digit(pty, "ssh_config")
-        assert "3 hosts in ~/.ssh/config" in pty.text
+        assert "4 hosts in ~/.ssh/config" in pty.text
         pty.send(key)
-        pty.until(r"hosts: bastion,gpu\[7-8\][\s\S]*esc  back")
+        pty.until(r"hosts: bastion,gpu\[7-8\],old1[\s\S]*esc  back")
         assert desk.left == []
         pty.send("y")
-        pty.until(r"VERDICT[\s\S]*gpu8")
+        pty.until(r"VERDICT[\s\S]*old1")
         pty.send("q")
         assert pty.wait() == 0
         assert pty.restored
-    assert [n.name for n in load(desk.file).nodes] == ["bastion", "gpu7", "gpu8"]
+    assert [n.name for n in load(desk.file).nodes] == ["bastion", "gpu7", "gpu8", "old1"]
     assert stat.S_IMODE(desk.file.stat().st_mode) == 0o600
     assert desk.left == ["config/gpuconsole/inventory.yaml"]
     with desk.start() as pty:
-        pty.until(r"VERDICT[\s\S]*gpu8")
+        pty.until(r"VERDICT[\s\S]*old1")
         assert "A digit chooses" not in pty.text
 
 
@@ -158,7 +159,7 @@ def test_the_tour_is_offered(desk: Desk) -> None:
     with desk.start() as pty:
         pty.send(digit(pty, "a guided tour"))
         pty.until("tour 1 of")
-        pty.signal(15)
+        pty.signal(signal.SIGTERM)
         pty.wait()
     assert desk.left == []
 
