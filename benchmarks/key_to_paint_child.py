@@ -6,6 +6,7 @@ import asyncio
 import sys
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from pathlib import Path
 
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable
@@ -19,6 +20,7 @@ from console.tui.theme import UNICODE
 from inventory.node import Inventory, Node
 from inventory.scheduler import Plan, Step
 from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
+from probes.transport import Transport
 
 BATCHES = 20
 """Per second at least: sessions answer spread over the tick, not all at once."""
@@ -160,6 +162,15 @@ class Feed:
 
     def ssh_command(self, name: str) -> list[str]:
         """Never used."""
+        raise NotImplementedError
+
+    @property
+    def state(self) -> Path:
+        """Nothing is written."""
+        raise NotImplementedError
+
+    def transport(self) -> Transport:
+        """There is no node."""
         raise NotImplementedError
 
 

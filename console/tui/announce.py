@@ -25,6 +25,8 @@ RING_EVERY_S = 30.0
 KEPT = 5000
 """Announcements waiting to be seen: a finding on every node of the largest cluster, with room."""
 NOTICE_CHARS = 120
+WHERE_CHARS = 20
+"""A longer host list is told as a number: the line has half of 60 cells at least."""
 
 
 class News(NamedTuple):
@@ -100,6 +102,8 @@ def line(found: Sequence[Finding], glyphs: Glyphs | None) -> str:
     sign = f"{glyphs.severity(worst.severity)} " if glyphs else ""
     nodes = list(dict.fromkeys(f.node for f in found))
     where = plain(fold(nodes))
+    if len(where) > WHERE_CHARS and len(nodes) > 1:
+        where = t("{n} nodes", n=len(nodes))
     if len(found) == 1:
         return t("new: {sign}{node} {say}", sign=sign, node=where, say=brief(plain(worst.say)))
     if len({f.rule for f in found}) == 1:

@@ -7,10 +7,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from msgspec import Struct
 
 from console.tui.commandline import ALIASES, WITH_TEXT
-from console.tui.copying import FORMATS
 from console.tui.filter import KINDS, NUMBERS, WORDS
 from console.tui.palettes import THEMES
-from console.tui.shots import FORMS
 from probes.event import NodeState, Severity
 
 MOST = 50
@@ -45,8 +43,12 @@ def command(line: str, world: World) -> list[str]:
 def _arguments(name: str, text: str, world: World) -> Iterable[str]:
     match name:
         case "copy":
+            from console.tui.copying import FORMATS
+
             return _beginning(text, FORMATS)
         case "screenshot":
+            from console.tui.shots import FORMS
+
             return _beginning(text, FORMS)
         case "open" | "ssh" | "kernel_log":
             return _beginning(text, world.nodes)

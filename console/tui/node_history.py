@@ -223,6 +223,8 @@ def _odd(series: Mapping[str, Sequence[Reading]], metric: Metric) -> str:
     return max(told, key=lambda device: metric.odd * series[device][-1].value)
 
 
+WITH_USUAL = 100
+"""From this width on a line says what is usual for its GPU."""
 LABEL, FIGURES = 6, 22
 """Cells of a line beside its bars: the GPU; last value, lowest and highest."""
 
@@ -232,7 +234,7 @@ def _row(
     usual: float | None, chosen: bool,
 ) -> Line:  # fmt: skip
     column = max(LABEL, min(18, width_of(label) + 1))
-    room = max(4, width - column - FIGURES - (16 if width >= 100 else 0))
+    room = max(4, width - column - FIGURES - (16 if width >= WITH_USUAL else 0))
     if not readings:
         blank = " " * room
         return (
@@ -242,7 +244,9 @@ def _row(
         )
     values = [r.value for r in readings]
     last = readings[-1]
-    known = t(" usually {value}", value=plots.short(usual)) if usual is not None else ""
+    known = ""
+    if usual is not None and width >= WITH_USUAL:
+        known = t(" usually {value}", value=plots.short(usual))
     figures = f"{plots.short(min(values))}–{plots.short(max(values))}{known}"
     bars = plots.plot(plots.bins(readings, begin, now, room), 1, axis)[0]
     now_known = last.end >= now - (now - begin) / room

@@ -1,15 +1,16 @@
-"""What an operator takes away from any screen: copies, screenshots, the whole kernel log."""
+"""What an operator takes away from any screen: copies, screenshots, the whole kernel log.
+
+What it takes to make them is imported when it is first asked for: 20 ms of the first frame.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from textual import work
 
-from console.tui import copying, shots
 from console.tui.plan_view import shown_path
 from console.tui.screens.playing import Playing
 from console.tui.words import t
@@ -40,6 +41,8 @@ class TakingScreen(Playing):
 
     def action_copy(self, form: str = "hosts") -> None:
         """Copy the chosen nodes. Raises UsageError for a form that is none."""
+        from console.tui import copying
+
         if form not in copying.FORMATS:
             raise UsageError(
                 t("there is no form {form!r}", form=form),
@@ -54,6 +57,10 @@ class TakingScreen(Playing):
     @work(exit_on_error=False, group="copy", exclusive=True)
     async def _copy(self, form: str, names: Sequence[str]) -> None:
         """In slices, with room for keys between."""
+        from importlib.metadata import version
+
+        from console.tui import copying
+
         app, parts = self.console_app, []
         fleet, now, ours = app.fleet, app.now(), version("gpuconsole")
         for number, name in enumerate(names, 1):
@@ -73,6 +80,8 @@ class TakingScreen(Playing):
 
     def _carry(self, text: str, form: str, told: str) -> None:
         """To the clipboard, or to a file where that is too much for a terminal."""
+        from console.tui import copying, shots
+
         app = self.console_app
         sequence = copying.osc52(text, os.environ)
         if not sequence:
@@ -109,6 +118,8 @@ class TakingScreen(Playing):
 
     def action_screenshot(self, text: str = "") -> None:
         """Write the screen, as SVG and text or as one of them. Raises UsageError."""
+        from console.tui import shots
+
         form, _, place = text.strip().partition(" ")
         if form and form not in shots.FORMS:
             raise UsageError(
