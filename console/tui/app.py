@@ -469,8 +469,6 @@ class ConsoleApp(App[None]):
         """By OSC 52, also out of tmux and screen; a text that is too long is not sent."""
         from console.tui import copying
 
-        from console.tui import copying
-
         self._clipboard = text
         self.escape(copying.osc52(text, os.environ))
 
