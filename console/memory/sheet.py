@@ -35,7 +35,8 @@ class Remembered(Struct, frozen=True, kw_only=True):
 def remembered(path: Path, node: str, now: float, own: Own) -> Remembered | None:
     """Everything about the node; None where there is no memory yet. Raises store.Unusable.
 
-    Takes 0.1 s for a node with eight GPUs and a full week (benchmarks/memory.py's file).
+    Measured: 20 ms for two days of one node with eight GPUs; rows are found by time and series,
+    so that other nodes in the file add little.
     """
     with store.translated(path):
         db = store.for_reading(path)
