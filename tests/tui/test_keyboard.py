@@ -197,6 +197,19 @@ async def test_explain_tells_of_the_finding_under_the_cursor(console: Opener) ->
         assert "did you mean gpu.lost" in complaint(c)
 
 
+async def test_explain_in_a_node_is_about_the_selected_finding(console: Opener) -> None:
+    """n goes to the second one; x tells of that."""
+    async with console() as c:
+        await c.press("enter", "n", "n")
+        screen = c.app.screen
+        assert isinstance(screen, NodeScreen)
+        assert len(screen.findings) > 1
+        rule = screen.findings[1].rule
+        await c.press("x")
+        assert isinstance(c.app.screen, Explanation)
+        assert c.app.screen.topic == rule
+
+
 async def test_only_faults_and_back(console: Opener) -> None:
     """ctrl-z keeps the other terms, and nothing ok is left."""
     async with console() as c:

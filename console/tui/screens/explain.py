@@ -71,7 +71,7 @@ class Explanation(ModalScreen[None]):
     def __init__(self, topic: str) -> None:
         """Raises UsageError when nothing is called so."""
         super().__init__(classes="dialog")
-        self.page = page(topic)
+        self.topic, self.page = topic, page(topic)
 
     def compose(self) -> ComposeResult:
         """The sheet and how to leave it."""

@@ -135,6 +135,10 @@ class NodeScreen(CommandingScreen):
                 return index
         return 0
 
+    def topic(self) -> str:
+        """The rule of the finding the operator is at."""
+        return self.findings[self.position].rule if self.findings else ""
+
     def redraw(self, now: float) -> None:
         """One tick: all lines again; only those that differ are painted."""
         app = self.console_app
