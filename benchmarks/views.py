@@ -174,7 +174,7 @@ def measure(
 
 def heat(one: Fleet, at: list[float], runs: int) -> None:
     """Print the heat map: reading in slices (and the longest), another metric, ticks as drawn."""
-    from console.tui.app import SLICE_S
+    from console.tui.ticking import SLICE_S
     from console.tui.views.gpu_layout import arrange
     from console.tui.views.gpu_words import minimap
     from console.tui.views.gpus import HeatMap

@@ -115,7 +115,7 @@ class GpusScreen(MarkingScreen):
 
     async def _build(self) -> None:
         """Read and measure the rest, giving way to keys."""
-        from console.tui.app import BREATH_S, SLICE_S
+        from console.tui.ticking import BREATH_S, SLICE_S
 
         try:
             while not self.heat.build(SLICE_S, self.console_app.now()):  # noqa: ASYNC110

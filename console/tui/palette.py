@@ -1,0 +1,50 @@
+"""The palette: the commands of the screen below, by their words."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from textual.command import DiscoveryHit, Hit, Hits, Provider
+
+from console.tui import commands
+from console.tui.screens.acting import ActingScreen
+from console.tui.words import t
+
+
+class Palette(Provider):
+    """What `ctrl-p` searches."""
+
+    def _commands(self) -> list[tuple[commands.Command, Callable[[], Any]]]:
+        screen = self.screen
+        if not isinstance(screen, ActingScreen):
+            return []
+        app = screen.console_app
+        modes = (screen.SCREEN_NAME, *(commands.REPLAY if app.player else ()))
+        offered = [
+            command
+            for mode in modes
+            for command in commands.offered(mode, read_only=app.engine.read_only, keys=app.keymap)
+        ]
+        return [(c, partial(screen.run_action, c.does)) for c in offered if c.palette]
+
+    async def discover(self) -> Hits:
+        """Everything, before anything is typed."""
+        for command, run in self._commands():
+            yield DiscoveryHit(_entry(command), run, help=t(command.help))
+
+    async def search(self, query: str) -> Hits:
+        """Commands whose label or help matches."""
+        matcher = self.matcher(query)
+        for command, run in self._commands():
+            label, told = _entry(command), t(command.help)
+            # Who reads Chinese may still type the word of the `:` line.
+            helps = max(matcher.match(text) for text in (told, command.help))
+            score = max(matcher.match(label), matcher.match(command.label), helps * 0.5)
+            if score > 0:
+                yield Hit(score, matcher.highlight(label), run, help=told)
+
+
+def _entry(command: commands.Command) -> str:
+    return f"{t(command.label)} ({command.shown})"
