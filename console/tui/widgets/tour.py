@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from textual.screen import Screen
+from textual.screen import Screen, SystemModalScreen
 from textual.timer import Timer
 
 from console.tui.commands import BY_ID
-from console.tui.screens.inside import Inside
 from console.tui.text import Cell, Line, cut, width_of, wrap
 from console.tui.tour import CONFIRM, HELP, STEPS, Progress, Scene, begin
 from console.tui.widgets.grid import Grid
@@ -71,7 +70,7 @@ class Tour:
             self.end()
             return
         screen = self._app.screen
-        if not isinstance(screen, Inside) or not screen.is_mounted:
+        if isinstance(screen, SystemModalScreen) or not screen.is_mounted:
             return
         if self._panel is None or self._panel.parent is not screen:
             self._remove()
