@@ -67,11 +67,11 @@ def one_look(slow: Slow) -> Finding:
 class _Streak:
     """One rule of one node or device."""
 
-    __slots__ = ("clean", "crit_at", "grave", "held", "passes", "row", "seen_at", "since", "slow",
-                 "steady", "twice")  # fmt: skip
+    __slots__ = ("clean", "crit_at", "grave", "held", "judged_at", "passes", "row", "seen_at",
+                 "since", "slow", "steady", "twice")  # fmt: skip
 
     def __init__(self, now: float) -> None:
-        self.since = self.seen_at = now
+        self.since = self.seen_at = self.judged_at = now
         self.passes = self.clean = self.row = 0
         self.held = self.twice = self.steady = False
         self.crit_at: float | None = None
@@ -132,7 +132,7 @@ class Streaks:
 
     def _seen(self, streak: _Streak, slow: Slow, now: float) -> None:
         near = slow.votes is not None and slow.votes.near
-        streak.clean, streak.seen_at = 0, now
+        streak.clean, streak.seen_at, streak.judged_at = 0, now, now
         streak.row = 0 if near else streak.row + 1
         streak.steady = streak.steady or streak.row >= self._passes
         if near and streak.slow is not None:
@@ -173,6 +173,7 @@ class Streaks:
                 del self._streaks[key]
             return
         streak.clean += 1
+        streak.judged_at = now if key[:2] in compared else streak.judged_at
         if not streak.held or streak.clean >= self._leave:
             del self._streaks[key]
 
@@ -180,7 +181,7 @@ class Streaks:
         slow = streak.slow
         assert slow is not None
         lasted = f"seen in {streak.passes} passes over {streak.seen_at - streak.since:.0f} s"
-        idle_s = now - streak.seen_at if not streak.clean else 0.0
+        idle_s = now - streak.judged_at
         if idle_s > 0:
             lasted += f"; not under load for {idle_s:.0f} s, so not seen again"
         finding = structs.replace(slow.told(lasted), since=streak.since)

@@ -146,16 +146,22 @@ class Story:
         if self.load(node, t) == "training":
             fields["74"] = round(CAPPED_NS_PER_S * t)
             drift["fields.74"] = CAPPED_NS_PER_S * speed
-        for fault in self._faults[node]:
-            if fault.kind == "thermal" and fault.gpu == index and fault.at_s <= t:
-                end = t if fault.for_s is None else min(t, fault.at_s + fault.for_s)
-                earlier = EARLIER_NS if fault.at_s == 0 else 0.0
-                ns = earlier + THROTTLED_NS_PER_S * (end - fault.at_s)
-                fields["270"], fields["269"] = round(ns), round(ns / 4)
+        earlier = any((f.kind, f.gpu, f.at_s) == ("thermal", index, 0) for f in self._faults[node])
+        throttled_s = self._throttled_s(node, index, t)
+        if earlier or throttled_s > 0:
+            ns = (EARLIER_NS if earlier else 0.0) + THROTTLED_NS_PER_S * throttled_s
+            fields["270"], fields["269"] = round(ns), round(ns / 4)
         if now.throttle > 0.5:
             drift["fields.270"] = THROTTLED_NS_PER_S * speed
             drift["fields.269"] = THROTTLED_NS_PER_S / 4 * speed
         return {"fields": fields, "drift": drift}
+
+    def _throttled_s(self, node: str, index: int, t: float) -> float:
+        """Seconds until `t` in which the heat sink failed under load: an idle GPU stays cool."""
+        spans = self._gpus[node][index].spans
+        ends = [*(min(t, span.at_s) for span in spans[1:]), t]
+        pairs = zip(spans, ends, strict=True)
+        return sum(max(0.0, end - s.at_s) for s, end in pairs if s.hot and s.load == "training")
 
     # ------------------------------------------------------------------ files and kernel lines
 

@@ -110,6 +110,15 @@ def test_a_hot_gpu_heats_up_then_loses_clock_and_power() -> None:
     assert counted[0] == 0 < counted[1] < counted[2]
 
 
+def test_a_hot_gpu_is_not_throttled_once_its_job_has_ended() -> None:
+    fault = Fault(node="n1", kind="thermal", at_s=START, gpu=3)
+    told = scenario(fault)
+    story = Story(replace(told, jobs=(replace(told.jobs[0], for_s=START + 60),)))
+    counted = [gpu(story, START + s)["fields"]["270"] for s in (30, 60, 90, 200)]
+    assert counted[0] < counted[1] == counted[2] == counted[3]
+    assert "fields.270" not in gpu(story, START + 90)["drift"]
+
+
 def test_a_flapping_port_goes_down_and_comes_back_and_counts() -> None:
     story = one("ib_flap")
     base = "sys/class/infiniband/mlx5_2/ports/1/"

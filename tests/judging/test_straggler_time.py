@@ -191,6 +191,21 @@ def test_the_end_of_the_load_is_no_recovery() -> None:
     assert watch.look(int(KEEP_S / STEP_S)) == []
 
 
+def test_a_good_look_before_the_load_ends_makes_nothing_present() -> None:
+    watch = Watch()
+    watch.clock(1200)
+    watch.look(MINUTE)
+    watch.fine()
+    (finding,) = watch.look()
+    assert finding.say.startswith("GPU5 runs at")
+    for slot in SLOTS:
+        watch.set(slot, util_percent=0, sm_clock_mhz=345, reasons=1, power_w=70.0)
+    (finding,) = watch.look(10)
+    assert "not under load for 50 s, so not seen again" in " ".join(finding.evidence)
+    assert finding.say.startswith("GPU5 ran at")
+    assert finding.say.endswith("not under load now")
+
+
 def test_a_reboot_ends_what_idles() -> None:
     watch = Watch()
     watch.clock(1200)
