@@ -1,22 +1,30 @@
-"""The measured process: `grid`, `quiet` (grid, same readings) or `table` (DataTable)."""
+"""The measured process: `grid`, `quiet` (grid, one node in a hundred changes), `table` (DataTable),
+`none` (no screen: what collecting and judging cost), or a view by its name."""
 
 from __future__ import annotations
 
 import asyncio
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 
 from textual.app import App, ComposeResult
 from textual.widgets import DataTable
 
+from console.collector import calm_collector
 from console.evidence import Kept
 from console.fleet import Fleet
+from console.preferences import Preferences
+from console.recording.recorder import Recorder
 from console.tui import view
-from console.tui.app import BREATH_S, JUDGING_S, SLICE_S, ConsoleApp
+from console.tui.app import ConsoleApp
 from console.tui.roster import Roster
 from console.tui.theme import UNICODE
+from console.tui.ticking import BREATH_S, JUDGING_S, SLICE_S
+from console.tui.views import VIEW_IDS
 from inventory.node import Inventory, Node
 from inventory.scheduler import Plan, Step
 from probes.event import Event, NodeState, NodeStatus, Sample, Scalar
@@ -102,11 +110,13 @@ def standing_events(name: str, now: float) -> Iterator[Event]:
         yield Sample(node=name, probe="infiniband", device=port, at=now, clock=clock, values=PORT)
 
 
-def tick_events(names: Sequence[str], step: int, now: float) -> Iterator[Event]:
-    """One tick of these nodes."""
+def tick_events(
+    names: Sequence[str], step: int, now: float, *, alike: bool = False
+) -> Iterator[Event]:
+    """One tick of these nodes; `alike`: all with the same readings, at every step."""
     clock = time.monotonic()
     for offset, name in enumerate(names):
-        values = READINGS[(step + offset) % VARIANTS]
+        values = READINGS[0 if alike else (step + offset) % VARIANTS]
         for gpu in range(8):
             yield Sample(
                 node=name, probe="gpu", device=PCIS[gpu], at=now, clock=clock, values=values[gpu]
@@ -118,6 +128,8 @@ class Feed:
 
     read_only = True
     cluster = "bench"
+    recorder: Recorder | None = None
+    state = Path(tempfile.gettempdir()) / "gpuconsole-bench-state"
 
     def __init__(self, count: int, quiet: bool) -> None:
         """All nodes have answered once before the screen opens."""
@@ -142,8 +154,16 @@ class Feed:
             for start in range(0, len(self.names), share):
                 began = time.perf_counter()
                 names = self.names[start : start + share]
-                self._apply(tick_events(names, 0 if self.quiet else step, time.time()))
+                self._apply(self._told(names, step))
                 await asyncio.sleep(max(0.0, pause_s - (time.perf_counter() - began)))
+
+    def _told(self, names: Sequence[str], step: int) -> Iterator[Event]:
+        if not self.quiet:
+            return tick_events(names, step, time.time())
+        news = [n for n in names if int(n[3:]) % 100 == step % 100]
+        same = [n for n in names if n not in news]
+        now = time.time()
+        return chain(tick_events(same, 0, now, alike=True), tick_events(news, step, now))
 
     async def plan(self, verb: str, names: Iterable[str], reason: str, **options: bool) -> Plan:
         """Never: read-only."""
@@ -160,18 +180,41 @@ class Feed:
         """Nobody presses e here."""
         raise NotImplementedError
 
+    def transport(self) -> Transport:
+        """There is no node."""
+        raise NotImplementedError
+
+    def record(self, path: Path, most_bytes: int | None = None) -> None:
+        """Nobody records here."""
+        raise NotImplementedError
+
+    def stop_recording(self) -> Recorder | None:
+        """Nothing to end."""
+        return None
+
     def ssh_command(self, name: str) -> list[str]:
         """Never used."""
         raise NotImplementedError
 
-    @property
-    def state(self) -> Path:
-        """Nothing is written."""
-        raise NotImplementedError
 
-    def transport(self) -> Transport:
-        """There is no node."""
-        raise NotImplementedError
+async def no_screen(feed: Feed) -> None:
+    """Collecting and judging at the console's pace, nothing drawn."""
+    calm_collector()
+    collecting = asyncio.create_task(feed.run())
+    while not collecting.done():
+        began = time.perf_counter()
+        await judge(feed.fleet)
+        await asyncio.sleep(max(0.2, 1 - (time.perf_counter() - began)))
+
+
+async def judge(fleet: Fleet) -> None:
+    """As ConsoleApp does."""
+    for _ in range(int(JUDGING_S / SLICE_S)):
+        began = time.perf_counter()
+        fleet.tick(time.time(), SLICE_S)
+        if time.perf_counter() - began < SLICE_S:
+            return
+        await asyncio.sleep(BREATH_S)
 
 
 class TableApp(App[None]):
@@ -214,7 +257,7 @@ class TableApp(App[None]):
         table = self.query_one(DataTable)
         while True:
             began = time.perf_counter()
-            await self.judge()
+            await judge(self.feed.fleet)
             dirty = self.feed.fleet.take_dirty()
             self.roster.changed(dirty)
             sliced = time.perf_counter()
@@ -229,28 +272,24 @@ class TableApp(App[None]):
                     sliced = time.perf_counter()
             await asyncio.sleep(max(0.2, 1 - (time.perf_counter() - began)))
 
-    async def judge(self) -> None:
-        """As ConsoleApp does."""
-        for _ in range(int(JUDGING_S / SLICE_S)):
-            began = time.perf_counter()
-            self.feed.fleet.tick(time.time(), SLICE_S)
-            if time.perf_counter() - began < SLICE_S:
-                return
-            await asyncio.sleep(BREATH_S)
-
 
 def main() -> None:
     """Run one kind until killed."""
     kind, count = sys.argv[1], int(sys.argv[2])
     feed = Feed(count, quiet=kind == "quiet")
-    app: App[None]
-    if kind == "table":
-        app = TableApp(feed)
-    else:
-        console = ConsoleApp(feed)
-        console.roster.sort = "node"
-        app = console
+    if kind == "none":
+        asyncio.run(no_screen(feed))
+        return
+    app: App[None] = TableApp(feed) if kind == "table" else console(feed, kind)
     asyncio.run(app.run_async())
+
+
+def console(feed: Feed, kind: str) -> ConsoleApp:
+    """The console, at a view where `kind` names one."""
+    start = kind if kind in VIEW_IDS else "fleet"
+    app = ConsoleApp(feed, preferences=Preferences(start=start))
+    app.roster.sort = "node"
+    return app
 
 
 if __name__ == "__main__":

@@ -75,6 +75,7 @@ class Terminal(LinuxDriver):
         self._behind = False
         self._repaint: Callable[[], object] = getattr(app, "repaint", app.refresh)
         self._running_loop: asyncio.AbstractEventLoop | None = None
+        self._taken: Callable[[], object] = getattr(app, "terminal_taken", lambda: None)
         self._typed = Typed()
         self._flooded: Callable[[], object] = getattr(app, "flooded", app.bell)
 
@@ -119,6 +120,7 @@ class Terminal(LinuxDriver):
     def start_application_mode(self) -> None:
         """Take the terminal over (also after another program had it)."""
         self._asleep = False
+        self._taken()
         self._running_loop = asyncio.get_running_loop()
         super().start_application_mode()  # type: ignore[no-untyped-call]
 

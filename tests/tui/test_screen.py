@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
-from rich.console import Console as RichConsole
-from rich.segment import Segment
-from textual.strip import Strip
 
-from console.tui.paint import CroppedUpdate
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.node import NodeScreen
@@ -471,13 +465,3 @@ async def test_the_palette_runs_the_same_commands(console: Opener) -> None:
         await c.until(lambda: "pause" in c.text)
         await c.press("enter")
         await c.until(lambda: c.app.paused)
-
-
-def test_a_partial_update_sends_only_the_changed_cells() -> None:
-    """Two cells of a long line: two moves and two texts, no more."""
-    line = Strip([Segment("a" * 10), Segment("OLD1"), Segment("b" * 10), Segment("OLD2")])
-    update = CroppedUpdate([{0: line}], [(0, 10, 14), (0, 24, 28)], [[28]])
-    sent = update.render_segments(RichConsole(color_system=None))
-    assert re.sub(r"\x1b\[[0-9;]*[A-Za-z]", "|", sent) == "|OLD1|OLD2"
-    assert "\x1b[1;11H" in sent
-    assert "\x1b[1;25H" in sent
