@@ -32,7 +32,7 @@ class Palette(Provider):
     async def discover(self) -> Hits:
         """Everything, before anything is typed."""
         for command, run in self._commands():
-            yield DiscoveryHit(_entry(command), run, help=t(command.help))
+            yield DiscoveryHit(_as_text(_entry(command)), run, help=_as_text(t(command.help)))
 
     async def search(self, query: str) -> Hits:
         """Commands whose label or help matches."""
@@ -43,7 +43,12 @@ class Palette(Provider):
             helps = max(matcher.match(text) for text in (told, command.help))
             score = max(matcher.match(label), matcher.match(command.label), helps * 0.5)
             if score > 0:
-                yield Hit(score, matcher.highlight(label), run, help=told)
+                yield Hit(score, matcher.highlight(label), run, help=_as_text(told))
+
+
+def _as_text(told: str) -> str:
+    """Taken as it is: textual.markup.escape leaves tags in upper case, such as [PATH]."""
+    return told.replace("[", r"\[")
 
 
 def _entry(command: commands.Command) -> str:

@@ -465,3 +465,10 @@ async def test_the_palette_runs_the_same_commands(console: Opener) -> None:
         await c.until(lambda: "pause" in c.text)
         await c.press("enter")
         await c.until(lambda: c.app.paused)
+
+
+async def test_the_palette_takes_no_help_for_markup(console: Opener) -> None:
+    """A word in brackets is shown."""
+    async with console() as c:
+        await c.press("ctrl+p", *"screenshot")
+        await c.until(lambda: "[PATH]" in c.text)

@@ -125,3 +125,11 @@ async def test_no_title_is_cut(console: Opener) -> None:
     """Every column of the fleet has room for its Chinese title."""
     async with console(size=(250, 30)) as c:
         assert "…" not in c.text.splitlines()[1]
+
+
+@pytest.mark.usefixtures("_zh")
+async def test_the_log_names_severities_in_the_language(console: Opener) -> None:
+    async with console() as c:
+        await c.press("0")
+        await c.until(lambda: "严重" in "\n".join(c.text.splitlines()[2:]))
+        assert "✗ crit" not in c.text

@@ -5,7 +5,7 @@ from __future__ import annotations
 from console import units
 from console.tui.filter import Subject
 from console.tui.text import Cell, Column, fit
-from console.tui.theme import WORDS, Glyphs
+from console.tui.theme import Glyphs, word
 from console.tui.views.log_entries import Entry, clock, kind_word
 from console.tui.words import t
 
@@ -41,7 +41,7 @@ def cell(entry: Entry, column: Column, glyphs: Glyphs, now: float) -> Cell:
         case "when":
             text, style = clock(entry.at, now), "stale" if entry.past else "dim"
         case "severity":
-            text = f"{glyphs.severity(entry.severity)} {WORDS[entry.severity]}"
+            text = f"{glyphs.severity(entry.severity)} {word(entry.severity)}"
             style = style if entry.past else entry.severity.value
         case "kind":
             text = kind_word(entry.kind)
