@@ -282,6 +282,10 @@ class ReplayEngine(Engine):
         """There is no node to ask."""
         raise UsageError("a recording has no nodes to ask")
 
+    def ssh_command(self, name: str) -> list[str]:
+        """A host of that name may be another one today, or the file may name any."""
+        raise UsageError("a recording has no nodes to log in to")
+
     async def run(self, names: Collection[str] | None = None) -> None:
         """Play it; then keep the last picture."""
         await self.player.run()

@@ -67,26 +67,34 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
     if state.news is not None:
         yield Part(news_cells(state.news, max(24, width // 2)), 0)
     if state.paused_s is not None:
-        yield Part((Cell(t(" PAUSED {time} ", time=units.age(state.paused_s)), "band"),), 0)
+        yield Part((paused(state.paused_s),), 0)
     if state.read_only:
         yield Part((Cell(t(" READ-ONLY "), "band"),), 2)
     if state.recording:
         told = t("{sign} rec {size}", sign=glyphs.mark, size=state.recording)
         yield Part((Cell(told, "mark"),), 2)
+    # An act is about the marks, seen or not, and the filter tells what is not seen.
+    marks = _marks(state, glyphs) if state.marked else ""
+    shown = f"/{cut(plain(state.filter), 30)} {state.shown}/{state.nodes}" if state.filter else ""
     if state.view:
-        yield Part((Cell(plain(state.view), "title"),), 0)
+        room = width - sum(cell_len(part) + 2 for part in (marks, shown) if part)
+        yield Part((Cell(cut(plain(state.view), max(0, room)), "title"),), 0)
     yield Part((Cell(cut(plain(state.cluster), 20), "dim" if state.view else "title"),), 7)
     yield from _counts(state, glyphs)
     yield Part((Cell(_answers(state), "text"),), 6)
-    if state.marked:
-        yield Part((Cell(_marks(state, glyphs), "mark"),), 1)
-    if state.filter:
-        shown = f"{state.shown}/{state.nodes}"
-        yield Part((Cell(f"/{cut(plain(state.filter), 30)} {shown}", "key"),), 1)
+    if marks:
+        yield Part((Cell(marks, "mark"),), -1)
+    if shown:
+        yield Part((Cell(shown, "key"),), -1)
     for error in state.errors:
         yield Part((Cell(f"! {cut(plain(error), 60)}", "warn"),), 4)
     if state.sort != "verdict":
         yield Part((Cell(t("sort {order}", order=state.sort), "text"),), 8)
+
+
+def paused(seconds: float) -> Cell:
+    """That what is shown stands still, and for how long."""
+    return Cell(t(" PAUSED {time} ", time=units.age(max(0.0, seconds))), "band")
 
 
 def news_cells(news: News, width: int) -> Line:

@@ -191,7 +191,7 @@ def test_a_hot_gpu_among_its_peers_is_odd() -> None:
     assert heat.weight("n1") is Weight.ODD
     assert heat.odd_gpus("n1") == [5]
     assert heat.weight("n0") is Weight.QUIET
-    assert heat.odd() == 1
+    assert heat.headline(["n0", "n1", "n2"]) == "1 odd"
 
 
 def test_unknown_is_a_dash_and_never_a_level() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -163,7 +165,9 @@ def test_status_drops_parts_but_never_marks_or_the_filter() -> None:
         errors=(),
         answered=1000,
     )
-    for width in (45, 60, 80, 160):
+    told = "drift: facts that differ: 12 on 40 nodes, splits: 3"
+    for width, named in itertools.product((45, 60, 80, 160), ("", told)):
+        state = state._replace(view=named, paused_s=60.0 if named else None)
         line = "".join(cell.text for cell in bars.status(state, UNICODE, width))
         assert cell_len(line) <= width
         assert "5 marked (2 hidden)" in line

@@ -46,6 +46,11 @@ class CommandingScreen(ActingScreen):
         """What is searched for in this screen's text, and where one is; "" when nothing is."""
         return ""
 
+    @property
+    def moment(self) -> float:
+        """Epoch seconds of what is on the screen."""
+        return self.console_app.now()
+
     def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
         """The status line. `view` is its name and headline; "" for the fleet."""
         app, roster = self.console_app, self.console_app.roster
@@ -82,6 +87,8 @@ class CommandingScreen(ActingScreen):
             tail = (Cell(self.searching, "key"), Cell(" "), *tail)
         if marks and (news := app.news()) is not None:
             tail = (*bars.news_cells(news, max(24, lines.size.width // 2)), Cell(" "), *tail)
+        if marks and app.paused:
+            tail = (bars.paused(app.clock() - self.moment), Cell(" "), *tail)
         line, self._ends = bars.keys(offered, lines.size.width, tail)
         lines.show([line])
 

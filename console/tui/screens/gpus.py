@@ -128,8 +128,7 @@ class GpusScreen(MarkingScreen):
     def _draw(self, now: float) -> None:
         shown = self.roster.shown(now)
         self.canvas.show(shown)
-        odd = t("{n} odd", n=self.heat.odd())
-        self.draw_status(shown, view=t("gpus: {told}", told=odd))
+        self.draw_status(shown, view=t("gpus: {told}", told=self.heat.headline(shown)))
         self._draw_metrics()
         self.draw_detail()
         self.draw_keys()

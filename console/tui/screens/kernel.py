@@ -15,6 +15,7 @@ from textual.binding import BindingType
 
 from console.node_log import NodeLog
 from console.tui import commands, node_find
+from console.tui.bars import paused
 from console.tui.kernel_view import TROUBLE, boot_at, log_lines
 from console.tui.screens.commanding import CommandingScreen
 from console.tui.text import Cell, Line, cut, plain, width_of
@@ -172,6 +173,8 @@ class KernelScreen(CommandingScreen):
         if self.trouble or (log is not None and log.ended):
             why = " ".join(part for part in (self.trouble, log.ended if log else "") if part)
             parts.append(Cell("  " + plain(why), "unknown"))
+        elif self.console_app.paused:
+            parts.append(paused(self.console_app.paused_s or 0.0))
         elif log is not None:
             word = t("following") if self.following else t("not following (f)")
             parts.append(Cell(f"  {word}", "dim" if self.following else "key"))

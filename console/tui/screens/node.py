@@ -57,6 +57,9 @@ class NodeScreen(CommandingScreen):
         self._hits: list[int] = []
         self._hit = 0
         self._kept: Kept = {}
+        self._found: list[Finding] = []
+        self._drawn_at = 0.0
+        """The moment that is on the screen."""
 
     def compose(self) -> ComposeResult:
         """The sheet with its sections at the side, and the keys."""
@@ -124,8 +127,8 @@ class NodeScreen(CommandingScreen):
 
     @property
     def findings(self) -> list[Finding]:
-        """The node's findings, worst first."""
-        return self.console_app.fleet.findings[self.node]
+        """The node's findings on the screen, worst first."""
+        return self._found
 
     @property
     def position(self) -> int:
@@ -147,6 +150,11 @@ class NodeScreen(CommandingScreen):
         self.draw_keys(marks=True)
 
     @property
+    def moment(self) -> float:
+        """See CommandingScreen."""
+        return self._drawn_at
+
+    @property
     def searching(self) -> str:
         """`/crc 3/12`: which of how many places; "" without a search."""
         at = self._hit % len(self._hits) + 1 if self._hits else 0
@@ -156,6 +164,9 @@ class NodeScreen(CommandingScreen):
         app, width = self.console_app, widget.scrollable_size.width
         if not width:
             return
+        if app.paused:
+            now = app.clock()  # there are only the facts of now, and their age is that of now
+        self._found, self._drawn_at = app.fleet.findings[self.node], now
         ask = Ask(
             selected=self.position,
             # What is searched for may be anywhere.

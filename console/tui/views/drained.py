@@ -42,6 +42,8 @@ class DrainedTable:
         self._known: set[str] = set()
         """Nodes of which a scheduler has spoken."""
         self._shown: list[str] = []
+        self._untold = 0
+        """Nodes that the filter shows and no scheduler has spoken of."""
         self._said: dict[str, tuple[object, Advice]] = {}
 
     @property
@@ -49,6 +51,8 @@ class DrainedTable:
         """See Table."""
         if not self._known:
             return t("no scheduler has told of any node: who is out of work is not known")
+        if self._untold:
+            return t("no scheduler tells of {n} nodes; no other is out of work", n=self._untold)
         return t("no node is out of work") if not self._out else t("no such node is out of work")
 
     def update(self, names: Collection[str], now: float) -> None:
@@ -56,10 +60,11 @@ class DrainedTable:
         nodes = self._fleet().nodes
         for name in names:
             told = nodes[name].allocation
-            if told is None:
-                continue
-            self._known.add(name)
-            if told.state in OUT_OF_WORK:
+            if told is None:  # also again, when a recording is wound back
+                self._known.discard(name)
+            else:
+                self._known.add(name)
+            if told is not None and told.state in OUT_OF_WORK:
                 self._out[name] = told
             elif self._out.pop(name, None) is not None:
                 self.was.pop(name, None)
@@ -67,6 +72,7 @@ class DrainedTable:
     def rows(self, shown: Sequence[str], now: float) -> list[str]:
         """See Table."""
         names = [name for name in shown if name in self._out]
+        self._untold = sum(name not in self._known for name in shown)
         if self.order == "ready":
             names.sort(key=lambda n: (_READY.get(self.advice(n, now).severity, 4), *self._age(n)))
         else:
@@ -216,6 +222,8 @@ class DrainedTable:
         parts = ", ".join(f"{count} {word}" for word, count in sorted(counts.items()))
         order = {"longest": t("longest first"), "newest": t("newest first"),
                  "ready": t("ready first")}[self.order]  # fmt: skip
+        if not parts and self._untold:
+            return t("none known, {n} nodes without a scheduler's word", n=self._untold)
         if not parts:
             return t("none")
         if len(self._shown) == 1:

@@ -184,6 +184,11 @@ class Drift:
         rows = [row for row in self._by_key.values() if row.kind == "fact" and row.fact is not None]
         nodes = {name for row in rows for name in row.names}
         splits = sum(row.fact is not None and row.fact.split for row in rows)
+        silent = sum(len(row.names) for row in self._by_key.values() if row.kind == "silent")
+        if not rows and not any(row.kind == "alike" for row in self._by_key.values()):
+            return t("nothing compared")
+        if not rows and silent:
+            return t("no fact differs, {n} nodes tell nothing", n=silent)
         if not rows:
             return t("no fact differs")
         told = {"facts": len(rows) - splits, "nodes": len(nodes), "splits": splits}

@@ -26,6 +26,8 @@ class FabricTable:
         self._sums: dict[str, Sums] = {}
         self._ill: dict[str, Severity] = {}
         """Nodes with an open finding of at least a warning."""
+        self._told = (0, 0)
+        """Of the nodes shown: how many are ill, how many are not heard from now."""
 
     @property
     def empty(self) -> str:
@@ -52,6 +54,8 @@ class FabricTable:
     def rows(self, shown: Sequence[str], now: float) -> list[str]:
         """See Table."""
         ill = [name for name in shown if name in self._ill]
+        nodes = self._nodes
+        self._told = len(ill), sum(n not in nodes or not nodes[n].current for n in shown)
         ill.sort(key=lambda name: (-self._ill[name].rank, self._index[name]))
         return [*ill, *(name for name in shown if name not in self._ill)]
 
@@ -147,7 +151,10 @@ class FabricTable:
 
     def headline(self) -> str:
         """See Table."""
-        return t("{n} with findings", n=len(self._ill))
+        ill, unheard = self._told
+        if unheard:
+            return t("{n} with findings, {unheard} unheard", n=ill, unheard=unheard)
+        return t("{n} with findings", n=ill)
 
 
 OWN = frozenset({"mark", "sign", "finding"})

@@ -204,9 +204,14 @@ class HeatMap:
         """The worst of its GPUs; unknown until it was read."""
         return self._odd[name][0] if name in self._odd else Weight.UNKNOWN
 
-    def odd(self) -> int:
-        """GPUs that are odd or have a finding."""
-        return sum(count for _, count in self._odd.values())
+    def headline(self, names: Collection[str]) -> str:
+        """GPUs of these nodes that are odd or have a finding, and nodes that cannot be judged."""
+        odd = sum(self._odd[name][1] for name in names if name in self._odd)
+        nodes = self._nodes
+        unheard = sum(name not in nodes or not nodes[name].current for name in names)
+        if unheard:
+            return t("{n} odd, {unheard} unheard", n=odd, unheard=unheard)
+        return t("{n} odd", n=odd)
 
     def odd_gpus(self, name: str) -> list[int]:
         """Places of the node's GPUs that are odd or have a finding."""

@@ -44,8 +44,7 @@ class Members:
         for name in names:
             facts = fleet.nodes[name]
             told = facts.allocation
-            if told is not None:
-                self.scheduled.add(name)
+            (self.scheduled.discard if told is None else self.scheduled.add)(name)
             seen = _Seen(
                 told.jobs if told is not None else None,
                 facts.latest.get(("processes", "")),
