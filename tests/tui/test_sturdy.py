@@ -3,6 +3,7 @@ locales, stops, crashes and an operator who is quicker than the imports."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import random
@@ -208,14 +209,23 @@ def test_closed_streams_are_no_terminal(closed: str) -> None:
         assert "Traceback" not in pty.text
 
 
-def test_inside_screen(lab: Lab, tmp_path: Path) -> None:
+@pytest.fixture
+def sockets(tmp_path: Path) -> Iterator[Path]:
+    """Of GNU screen. Its window outlives a terminal that is gone: a failed test would leave one."""
+    folder = tmp_path / "sockets"
+    folder.mkdir(mode=0o700)
+    yield folder
+    for socket in folder.iterdir():
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(socket.name.partition(".")[0]), signal.SIGTERM)
+
+
+def test_inside_screen(lab: Lab, tmp_path: Path, sockets: Path) -> None:
     """GNU screen: its own TERM, its own idea of the alternate screen."""
     lab.programs("screen", "screen", package="screen")
     (tmp_path / "screenrc").write_text("startup_message off\naltscreen on\n")
-    folder = tmp_path / "sockets"
-    folder.mkdir(mode=0o700)
     argv = ["screen", "-U", "-c", str(tmp_path / "screenrc"), *SMALL]
-    with Pty(argv, env={"SCREENDIR": str(folder), "LC_ALL": "C.UTF-8"}) as pty:
+    with Pty(argv, env={"SCREENDIR": str(sockets), "LC_ALL": "C.UTF-8"}) as pty:
         pty.until(ALIVE)
         mark = len(pty.seen)
         pty.resize(100, 30)
