@@ -10,7 +10,7 @@ import pytest
 from console.memory.memory import Memory
 from console.tui import node_raw
 from console.tui.node_history import METRICS
-from console.tui.node_view import Ask, node_sheet
+from console.tui.node_view import Ask, NodeSheet, node_sheet
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.node import NodeScreen
 from console.tui.text import line_text
@@ -51,6 +51,20 @@ async def test_tab_goes_through_the_sections_and_back(console: Opener) -> None:
             assert f"{UNICODE.pointer} {title[:40]}" in c.text
         await c.press("shift+tab", "shift+tab")
         assert screen.section == ids[-3]
+
+
+@pytest.mark.parametrize("key", ["tab", "shift+tab", "z", "m", "t", "n", "N", "o"])
+async def test_a_key_typed_ahead_of_the_first_drawing_ends_nothing(
+    console: Opener, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    async with console(size=(80, 24)) as c:
+        screen = await node(c)
+        with monkeypatch.context() as without:
+            without.setattr(screen, "_draw", lambda *_: None)  # its width is not known yet
+            screen.sheet = NodeSheet([], [], [])
+            await c.press(key)
+        await c.press("tab")
+        assert c.app.screen is screen
 
 
 async def test_a_section_folds_and_stays_folded(console: Opener) -> None:

@@ -233,12 +233,16 @@ class NodeScreen(CommandingScreen):
 
     def _step(self, step: int) -> None:
         places = [place.id for place in self.sheet.sections]
+        if not places:  # a key typed ahead of the first drawing
+            return
         at = places.index(self._here())
         self._go_to(places[(at + step) % len(places)])
 
     def _here(self) -> str:
         """The section the operator is at, while it is on the screen; else the topmost there."""
         sections, top = self.sheet.sections, int(self.body.scroll_offset.y)
+        if not sections:
+            return ""
         ends = [place.first for place in sections[1:]] + [len(self.sheet.lines)]
         seen = [
             place.id
@@ -281,7 +285,9 @@ class NodeScreen(CommandingScreen):
         self.folded -= {"history"}
         self._draw(self.body, self.console_app.now())
         places = self.sheet.sections
-        at = next(i for i, place in enumerate(places) if place.id == "history")
+        at = next((i for i, place in enumerate(places) if place.id == "history"), None)
+        if at is None:
+            return
         end = places[at + 1].first - 2 if at + 1 < len(places) else len(self.sheet.lines) - 1
         self.body.reveal(places[at].first, end)
 
