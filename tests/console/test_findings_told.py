@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sized
 
-from console.fleet import STREAM, Fleet
+from console.fleet import LOGGED, Fleet
 from inventory.node import Inventory, Node
 from probes.event import Finding, NodeState, NodeStatus, Sample, Severity
 
@@ -49,7 +49,7 @@ def test_a_tap_hears_what_begins_and_what_ends() -> None:
 
 def test_nothing_piles_up_for_somebody_who_does_not_ask() -> None:
     flapping = Flapping()
-    flapping.go(STREAM + 2)
+    flapping.go(LOGGED + 2)
     before = held(flapping.fleet)
-    flapping.go(STREAM // 2)
+    flapping.go(LOGGED // 20)
     assert held(flapping.fleet) == before
