@@ -112,9 +112,9 @@ def device_label(look: Look, pci: str) -> str:
 
 
 def texts(events: list[KernelEvent], most: int = 5) -> tuple[str, ...]:
-    """The first line and the newest ones, as evidence."""
+    """The first line and the newest ones, as evidence; what repeats word for word once."""
     kept = events if len(events) <= most else [events[0], *events[1 - most :]]
-    return tuple(event.line or event.text for event in kept)
+    return tuple(dict.fromkeys(event.line or event.text for event in kept))
 
 
 def aged(look: Look, finding: Finding, newest: KernelEvent) -> Finding:

@@ -8,6 +8,7 @@ from console.diagnose import kernel_records
 from probes.checks import (
     host_log,
     kernel,
+    kernel_events,
     kernel_net,
     kernel_pcie,
     kernel_processes,
@@ -15,7 +16,7 @@ from probes.checks import (
     xid,
 )
 from probes.event import Action, Finding, Row, Severity
-from probes.kernel_lines import parse
+from probes.kernel_lines import KernelEvent, parse
 from probes.kernel_nvlink import meaning
 from probes.node import kernel_log as node_log
 from tests.judging.build import RULES, SLOTS, Built, by_rule, findings
@@ -339,3 +340,9 @@ def test_registers_of_a_74_are_read() -> None:
     hard = told(line + "14(0x10, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)")["xid.74"]
     assert (harmless.severity, hard.severity) == (INFO, CRITICAL)
     assert "link 14 (ECC or parity" in hard.say
+
+
+def test_what_the_kernel_repeats_word_for_word_is_evidence_once() -> None:
+    """The first line and the newest, each once."""
+    events = [KernelEvent(kind="mlx5", text=text) for text in ("a", "b", "c", "c", "c", "c")]
+    assert kernel_events.texts(events) == ("a", "c")
