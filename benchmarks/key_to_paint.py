@@ -11,6 +11,7 @@ judging included; `none` does just that, so that what the screen costs is the di
 utime + stime of the console's process; bytes are what the terminal received, in seconds without a
 key and after a page or another view was asked for.
 
+`inside` is the part of it between reading the key and queueing the bytes (inside.py).
 --ahead runs all processes before everything else on the machine (SCHED_RR; needs root), so that
 milliseconds mean something on a busy one. Targets: p99 < 30 ms, and at most a quarter of
 DataTable's; drawing < 15 % of a core; < 8 kB a tick.
@@ -30,9 +31,12 @@ import statistics
 import struct
 import subprocess
 import sys
+import tempfile
 import termios
 import time
 from pathlib import Path
+
+from benchmarks import inside
 
 ROOT = Path(__file__).parents[1]
 SIZE = (160, 50)
@@ -45,15 +49,25 @@ REVERSE = re.compile(rb"\x1b\[(?:\d+;)*7(?:;\d+)*m")
 Told = dict[str, float | list[float]]
 
 
+def opened(size: tuple[int, int]) -> tuple[int, int]:
+    """A pty of this size: our side, the program's side."""
+    master, slave = pty.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", size[1], size[0], 0, 0))
+    return master, slave
+
+
 class Terminal:
     """The master side of a pty with the console, or the DataTable, on the other side."""
 
     def __init__(self, kind: str, nodes: int) -> None:
         """Start the child and wait until it draws rows."""
-        self.master, slave = pty.openpty()
-        fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", SIZE[1], SIZE[0], 0, 0))
+        self.master, slave = opened(SIZE)
         path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
-        env = {**os.environ, "TERM": "xterm-256color", "PYTHONPATH": path}
+        self.inside = Path(tempfile.gettempdir()) / f"gpuconsole-bench-{os.getpid()}.json"
+        env = {
+            **os.environ, "TERM": "xterm-256color", "PYTHONPATH": path,
+            inside.PATH: str(self.inside),
+        }  # fmt: skip
         self.process = subprocess.Popen(
             [sys.executable, "-m", "benchmarks.key_to_paint_child", kind, str(nodes)],
             stdin=slave, stdout=slave, stderr=slave, cwd=ROOT, env=env, start_new_session=True,
@@ -104,6 +118,7 @@ class Terminal:
 
     def close(self) -> None:
         """End the child."""
+        self.inside.unlink(missing_ok=True)
         self.process.kill()
         self.process.wait()
         os.close(self.master)
@@ -122,6 +137,8 @@ def measure(kind: str, nodes: int, keys: int) -> Told:
         told: Told = dict(still(terminal))
         if kind != "none":
             told["latencies_ms"] = pressed(terminal, kind, keys)
+        if kind in ("grid", "quiet"):
+            told["inside_ms"] = inside.told(terminal.process.pid, terminal.inside)
         if kind not in ("none", "table"):
             told["page_bytes"] = burst(terminal, b"\x1b[6~")
             told["view_bytes"] = burst(terminal, b"2")
@@ -172,6 +189,10 @@ def summary(rounds: list[Told]) -> dict[str, float]:
         cuts = statistics.quantiles(pooled, n=100)
         told |= {"keys": float(len(pooled)), "p50_ms": cuts[49], "p90_ms": cuts[89]}
         told |= {"p99_ms": cuts[98], "max_ms": pooled[-1]}
+    within = sorted(ms for r in rounds for ms in r.get("inside_ms", ()))  # type: ignore[union-attr]
+    if len(within) > 1:
+        told["inside_p50_ms"] = statistics.median(within)
+        told["inside_p99_ms"] = statistics.quantiles(within, n=100)[98]
     for name in ("cpu_percent", "bytes_per_tick", "rss_mb", "page_bytes", "view_bytes"):
         if name in rounds[0]:
             told[name] = statistics.median(float(r[name]) for r in rounds)  # type: ignore[arg-type]

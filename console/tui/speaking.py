@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 from typing import Any
 
+import textual.screen
 from rich.console import RenderableType
 from textual.app import App
 from textual.screen import Screen
@@ -18,6 +19,10 @@ from console.tui.terminal import Terminal
 from console.tui.theme import Look
 from console.tui.words import t
 
+PAINT_S = 1 / 200
+"""Least time between two frames. Textual's 1/60 s made a key wait 17 ms that came right after a
+tick was painted; the terminal gets no more bytes, as only differences are sent."""
+vars(textual.screen)["UPDATE_PERIOD"] = PAINT_S
 SETTLED_S = 0.2
 """After the last resize, before everything is sent again."""
 
