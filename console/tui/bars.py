@@ -73,11 +73,13 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
     if state.recording:
         told = t("{sign} rec {size}", sign=glyphs.mark, size=state.recording)
         yield Part((Cell(told, "mark"),), 2)
-    # An act is about the marks, seen or not, and the filter tells what is not seen.
+    # An act is about the marks, seen or not, and the filter tells what is not seen. What a
+    # scheduler said before it failed is shown on: without the error that would be stale as current.
     marks = _marks(state, glyphs) if state.marked else ""
     shown = f"/{cut(plain(state.filter), 30)} {state.shown}/{state.nodes}" if state.filter else ""
+    errors = [f"! {cut(plain(error), max(16, min(60, width // 3)))}" for error in state.errors]
     if state.view:
-        room = width - sum(cell_len(part) + 2 for part in (marks, shown) if part)
+        room = width - sum(cell_len(part) + 2 for part in (marks, shown, *errors[:1]) if part)
         yield Part((Cell(cut(plain(state.view), max(0, room)), "title"),), 0)
     yield Part((Cell(cut(plain(state.cluster), 20), "dim" if state.view else "title"),), 7)
     yield from _counts(state, glyphs)
@@ -86,8 +88,8 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
         yield Part((Cell(marks, "mark"),), -1)
     if shown:
         yield Part((Cell(shown, "key"),), -1)
-    for error in state.errors:
-        yield Part((Cell(f"! {cut(plain(error), 60)}", "warn"),), 4)
+    for number, error in enumerate(errors):
+        yield Part((Cell(error, "warn"),), 4 if number else -1)
     if state.sort != "verdict":
         yield Part((Cell(t("sort {order}", order=state.sort), "text"),), 8)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 
 import pytest
@@ -13,7 +15,7 @@ from inventory.errors import UsageError
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
 from tests.tui.synthetic import LocalEngine
-from tests.tui.test_replay import replay
+from tests.tui.test_replay import notices, replay
 
 HEADLINES = {
     "gpus": "gpus: 0 odd, 8 unheard",
@@ -96,6 +98,21 @@ async def test_a_replay_logs_in_nowhere() -> None:
     async with replay() as r:
         with pytest.raises(UsageError, match="log in"):
             r.engine.ssh_command(next(iter(r.app.fleet.nodes)))
+
+
+async def test_a_full_disk_is_told_without_a_file(
+    console: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """write(2) does not say which file it was."""
+
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr("console.tui.shots.keep", full)
+    async with console(8, (100, 20)) as c:
+        said = notices(c.app)
+        await c.press("ctrl+s")
+        assert said == ["No space left on device"]
 
 
 KEYS = (

@@ -174,6 +174,32 @@ def test_status_drops_parts_but_never_marks_or_the_filter() -> None:
         assert "/state:crit 12/1000" in line
 
 
+@pytest.mark.parametrize("width", [60, 80, 110, 160])
+def test_a_failed_scheduler_is_told_beside_any_view(width: int) -> None:
+    """What it said before is still on the screen."""
+    state = bars.State(
+        cluster="lab",
+        nodes=64,
+        counts={Severity.CRITICAL: 3, Severity.WARN: 2, Severity.OK: 59},
+        oldest_s=2.0,
+        shown=64,
+        filter="",
+        sort="verdict",
+        marked=2,
+        hidden=0,
+        paused_s=None,
+        read_only=True,
+        errors=("slurm: scontrol: unable to contact slurm controller", "another"),
+        answered=64,
+        view="drained: 6 nodes (1 Slurm, 3 ours, 1 person, 1 tool), longest first",
+    )
+    line = "".join(cell.text for cell in bars.status(state, UNICODE, width))
+    assert cell_len(line) <= width
+    assert "! slurm: scontrol" in line
+    assert "2 marked" in line
+    assert "drained: 6" in line
+
+
 def test_read_only_has_no_acting_command() -> None:
     """Neither key, nor footer, nor palette, nor help, nor `:`."""
     acting = {c.id for c in commands.COMMANDS if c.acts}

@@ -13,6 +13,7 @@ from textual import work
 
 from console.tui.plan_view import shown_path
 from console.tui.screens.playing import Playing
+from console.tui.text import plain
 from console.tui.words import t
 from inventory.errors import UsageError
 from inventory.expressions import fold
@@ -89,7 +90,7 @@ class TakingScreen(Playing):
                 path = shots.keep(app.engine.state / "copies", "nodes", copying.ENDINGS[form],
                                   text.encode(), app.clock())  # fmt: skip
             except OSError as error:
-                self.notify(f"{error.filename}: {error.strerror}", severity="error", markup=False)
+                self.notify(_why(error), severity="error", markup=False)
                 return
             where = shown_path(str(path))
             self.notify(
@@ -139,7 +140,7 @@ class TakingScreen(Playing):
                 for one in forms
             ]  # fmt: skip
         except OSError as error:
-            self.notify(f"{error.filename}: {error.strerror}", severity="error", markup=False)
+            self.notify(_why(error), severity="error", markup=False)
             return
         told = shown_path(str(written[0]))
         if len(written) > 1:
@@ -161,3 +162,8 @@ class TakingScreen(Playing):
             from console.tui.screens.kernel import KernelScreen
 
             self.app.push_screen(KernelScreen(names[0]))
+
+
+def _why(error: OSError) -> str:
+    """A full disk names no file."""
+    return plain(": ".join(filter(None, (error.filename, error.strerror))) or str(error))
