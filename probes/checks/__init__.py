@@ -55,8 +55,8 @@ from probes.unchanged import Quiet
 from probes.verdict import verdict
 
 __all__ = [
-    "CHECKS", "RULES", "Peers", "Quiet", "explain", "healed", "judge", "peers", "peers_in_steps", "place",
-    "unjudged", "verdict",
+    "CHECKS", "RULES", "Peers", "Quiet", "explain", "healed", "judge", "peers", "peers_in_steps",
+    "place", "unjudged", "verdict",
 ]  # fmt: skip
 
 DOMAINS = (

@@ -142,7 +142,10 @@ def _width(look: Look, device: str, label: str, sample: Sample) -> Iterator[Find
 def _generation(look: Look, device: str, label: str) -> Iterator[Finding]:
     generation = whole(look.facts.value("pcie", device, "gen"))
     most = whole(look.facts.value("pcie", device, "gen_max"))
-    util = number(look.facts.value("gpu", device, "util_percent"))
+    # Read together: an idle link trains up when load begins, and is asked far less often than use.
+    then = number(look.facts.value("pcie", device, "util_percent"))
+    now = number(look.facts.value("gpu", device, "util_percent"))
+    util = now if then is None or now is None else min(then, now)
     limit = look.rules.limit("pcie.busy_util_percent")
     if generation is None or most is None or util is None:
         return

@@ -23,6 +23,7 @@ METRICS = {
     "index": ("", "info", "NVML's index"),
     "gen": ("", "gauge", "PCIe generation now"),
     "gen_max": ("", "info", "highest generation of card and slot together"),
+    "util_percent": ("%", "gauge", "use of the GPU when the generation was read"),
     "width": ("lanes", "gauge", "lanes now"),
     "width_max": ("lanes", "info", "lanes of card and slot together"),
     "card_gen_max": ("", "info", "highest generation of the card alone"),
@@ -106,6 +107,8 @@ def _read(ctx: "Context", reader: "Reader", paths: "Dict[str, List[str]]") -> "N
         width_max=reader.ask("nvmlDeviceGetMaxPcieLinkWidth"),
         replays=reader.ask("nvmlDeviceGetPcieReplayCounter"),
     )
+    use = reader.ask("nvmlDeviceGetUtilizationRates", soft=FIELD_SOFT)
+    reader.put(util_percent=getattr(use, "gpu", None))
     ids = {name: (field_id(reader.pynvml, *field), 0) for name, field in FIELDS.items()}
     found = reader.fields(list(ids.values()))
     counts = {name: found.get(field) for name, field in ids.items()}

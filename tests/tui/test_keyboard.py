@@ -289,3 +289,20 @@ def test_the_app_refuses_keys_that_clash() -> None:
     engine = synthetic.LocalEngine(inventory, synthetic.MemoryScheduler(["gpu001"]))
     with pytest.raises(UsageError, match=r"console.yaml:2: pause: w is wide in fleet"):
         ConsoleApp(engine, preferences=keys(pause="w"))
+
+
+async def test_typing_a_filter_leaves_the_cursor_where_it_was(console: Opener) -> None:
+    """Each letter filters anew; giving up returns to the node that the operator was at."""
+    async with console(nodes=64) as c:
+        grid = c.app._fleet_screen.grid
+        await c.press("g", "j", "j", "j", "j", "j", "j", "j", "j")
+        chosen = grid.cursor
+        await c.type("/remap")
+        assert grid.cursor != chosen
+        await c.press("escape")
+        await c.until(lambda: not c.app.roster.filter)
+        assert grid.cursor == chosen
+        await c.type("/zzz")
+        await c.press("escape")
+        await c.until(lambda: not c.app.roster.filter)
+        assert grid.cursor == chosen

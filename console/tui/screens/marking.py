@@ -9,6 +9,7 @@ from textual.widget import Widget
 
 from console.tui.screens.prompting import PromptingScreen
 from console.tui.widgets.grid import Grid
+from console.tui.widgets.prompt import Prompt
 from console.tui.words import t
 
 
@@ -28,6 +29,8 @@ class Rows(Protocol):
 class MarkingScreen(PromptingScreen):
     """A screen with a grid whose rows are about nodes that can be marked."""
 
+    held: str | None = None
+    """Where the cursor was when the filter began to be typed."""
     range_start: str | None = None
     """Where a range begins: the last row marked by hand."""
 
@@ -35,6 +38,17 @@ class MarkingScreen(PromptingScreen):
     def grid(self) -> Grid:
         """The grid."""
         return self.query_one("#grid", Grid)
+
+    def hold_cursor(self) -> None:
+        """See PromptingScreen."""
+        self.held = self.rows.cursor
+
+    def return_cursor(self) -> None:
+        """See PromptingScreen."""
+        if isinstance(self.rows, Grid):
+            self.rows.back_to(self.held)
+        if not self.query_one(Prompt).display:
+            self.held = None
 
     @property
     def rows(self) -> Rows:

@@ -62,6 +62,7 @@ class PromptingScreen(CommandingScreen):
             reading = self.console_app.read_all()
             self.run_worker(reading, group="read", exclusive=True, exit_on_error=False)
             world = self.world()
+            self.hold_cursor()
             self.query_one(Prompt).ask(
                 "/",
                 self.roster.filter.text,
@@ -98,7 +99,14 @@ class PromptingScreen(CommandingScreen):
 
     def _narrow(self, text: str) -> None:
         self.roster.narrow(text, self.console_app.now())
+        self.return_cursor()
         self.draw_lines()
+
+    def hold_cursor(self) -> None:
+        """A filter is about to be typed: the cursor belongs where it is now."""
+
+    def return_cursor(self) -> None:
+        """Each letter filters anew, from where the cursor was before the first."""
 
     @on(Prompt.Typed)
     def _typed(self, event: Prompt.Typed) -> None:

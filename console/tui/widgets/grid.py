@@ -112,6 +112,11 @@ class Grid(ScrollView, can_focus=True):
         elif self.cursor not in set(order):
             self.cursor = self._neighbour(order)
 
+    def back_to(self, name: str | None) -> None:
+        """The next `show` starts from this row: the cursor is on it, or near where it would be."""
+        if name is not None and self.touched:
+            self.cursor = self._left = name
+
     def _neighbour(self, order: list[str]) -> str:
         """Where the cursor goes when its node is filtered out: the nearest one still shown."""
         shown = set(order)
