@@ -50,12 +50,18 @@ WHERE = (
         help="Which nodes exist: a file, a scheduler's, those of ssh_config, or this machine.",
     ),
     click.option(
-        "-w", "hosts", metavar="HOSTS", shell_complete=HOSTS,
+        "-w",
+        "hosts",
+        metavar="HOSTS",
+        shell_complete=HOSTS,
         help="Only these nodes, e.g. gpu[001-016].",
     ),
     click.option("-x", "exclude", metavar="HOSTS", shell_complete=HOSTS, help="Not these nodes."),
     click.option(
-        "-g", "group", metavar="GROUP", shell_complete=offers("groups"),
+        "-g",
+        "group",
+        metavar="GROUP",
+        shell_complete=offers("groups"),
         help="Only this group of the inventory.",
     ),
     click.option(

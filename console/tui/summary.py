@@ -35,7 +35,8 @@ _XID = re.compile(r"\bxid[.: ]+(\d+)", re.IGNORECASE)
 class Gpus(Struct, frozen=True):
     """What the GPUs of one node add up to."""
 
-    answering: int = 0
+    answering: int | None = None
+    """None while nothing is known of any GPU: never read, or a driver that does not answer."""
     expected: int | None = None
     util_percent: float | None = None
     """Mean."""
@@ -145,7 +146,7 @@ class Summary(Struct, frozen=True, kw_only=True):
             case "clock":
                 return self.gpus.clock_mhz
             case "gpus":
-                return float(self.gpus.answering)
+                return None if self.gpus.answering is None else float(self.gpus.answering)
             case "load":
                 return self.load
             case "findings":
@@ -264,7 +265,7 @@ def _links(
     answered = [states for device, states in told.items() if device not in lost and states]
     if not answered:
         return None
-    missing = max(0, (gpus.expected or 0) - gpus.answering)
+    missing = max(0, (gpus.expected or 0) - (gpus.answering or 0))
     expected = sum(map(len, answered)) + missing * max(map(len, answered))
     return sum(1 for states in answered for up in states if up), expected
 
@@ -286,7 +287,7 @@ def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:
         and (total := _number(v.get("mem_total_bytes")))
     ]
     return Gpus(
-        answering=len(answering),
+        answering=len(answering) if samples or _none_there(facts) else None,
         expected=_expected(facts, len(samples)),
         util_percent=sum(util) / len(util) if util else None,
         temp_c=max(temp, default=None),
@@ -294,6 +295,11 @@ def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:
         clock_mhz=min(clock, default=None),
         mem_percent=max(memory, default=None),
     )
+
+
+def _none_there(facts: NodeFacts) -> bool:
+    """All GPUs went away, or their probe says why there are none."""
+    return "gpu" in facts.troubles or any(probe == "gpu" for probe, _device in facts.gone)
 
 
 def _expected(facts: NodeFacts, seen: int) -> int | None:

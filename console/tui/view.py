@@ -82,7 +82,8 @@ def _cell(summary: Summary, column: Column, glyphs: Glyphs, age: float | None, s
 def _alarm(summary: Summary, column: Column) -> str:
     """Missing GPUs are never by design; links and ports may be: only the judge colours those."""
     gpus = summary.gpus
-    lost = gpus.expected is not None and gpus.answering < gpus.expected
+    there, expected = gpus.answering, gpus.expected
+    lost = there is not None and expected is not None and there < expected
     return "critical" if column.name == "gpus" and lost else "text"
 
 
@@ -107,8 +108,8 @@ def kilowatts(watts: float | None) -> str:
     return f"{watts:.0f}W" if watts < 1000 else f"{watts / 1000:.1f}kW"
 
 
-def _of(present: int, expected: int | None) -> str:
-    return units.ABSENT if expected is None else f"{present}/{expected}"
+def _of(present: int | None, expected: int | None) -> str:
+    return units.ABSENT if present is None or expected is None else f"{present}/{expected}"
 
 
 def _severity(summary: Summary, glyphs: Glyphs, _age: float | None) -> tuple[str, str]:

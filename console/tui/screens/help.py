@@ -40,14 +40,17 @@ QUESTIONS = {
 
 
 def help_lines(
-    screen: str, glyphs: Glyphs, width: int, *, read_only: bool, keys: commands.Keys = commands.NONE
-) -> list[Line]:
+    screen: str, glyphs: Glyphs, width: int, *, read_only: bool,
+    keys: commands.Keys = commands.NONE, replay: bool = False,
+) -> list[Line]:  # fmt: skip
     """What the screen answers, then everything that can be done on it. Pure."""
     question = next((view.question for view in VIEWS if view.id == screen), "")
     lines = _sentence(t(question or QUESTIONS.get(screen, "")), width, "title")
     groups: dict[str, list[commands.Command]] = {}
-    for command in commands.offered(screen, read_only=read_only, keys=keys):
-        groups.setdefault(command.group, []).append(command)
+    modes = (*(commands.REPLAY if replay else ()), screen)
+    for mode in modes:
+        for command in commands.offered(mode, read_only=read_only, keys=keys):
+            groups.setdefault(command.group, []).append(command)
     for group in [*(g for g in groups if g != "Views"), "Views"]:
         lines += [(), (Cell(t(group), "title"),)]
         for command in groups.get(group, ()):
