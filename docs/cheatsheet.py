@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from console.tui.commands import COMMANDS, Command
+from console.tui.commands import COMMANDS, EVERY, NODES, TABLES, Command
+from console.tui.views import VIEW_IDS
 
 NAME = "cheatsheet.md"
 TASKS = (
@@ -37,7 +38,7 @@ def sheet() -> str:
     lines = ["# gpuconsole on one page", "", *_table("To", "press", TASKS)]
     for group, members in groups.items():
         lines += ["", f"## {group}", ""]
-        lines += _table("Key", "what it does", [(f"`{c.shown}`", c.help) for c in members])
+        lines += _table("Key", "what it does", [(f"`{c.shown}`", _told(c)) for c in members])
     lines += ["", "## In the shell", ""]
     lines += _table("Command", "what it does", [(f"`{c}`", what) for c, what in SHELL])
     return "\n".join(lines) + "\n"
@@ -45,7 +46,18 @@ def sheet() -> str:
 
 def keys() -> str:
     """All keys in one table, for the README."""
-    return "\n".join(_table("Key", "What it does", [(f"`{c.shown}`", c.help) for c in COMMANDS]))
+    return "\n".join(_table("Key", "What it does", [(f"`{c.shown}`", _told(c)) for c in COMMANDS]))
+
+
+_MANY = {frozenset(names) for names in (EVERY, NODES, TABLES, VIEW_IDS)}
+"""Sets of screens that are most of them: nothing is said of where."""
+
+
+def _told(command: Command) -> str:
+    """What it does and, where that is in a few screens only, in which."""
+    if frozenset(command.screens) in _MANY or len(command.screens) > 5:
+        return command.help
+    return f"{command.help.strip().rstrip('.')} ({', '.join(command.screens)})"
 
 
 def _table(left: str, right: str, rows: Iterable[tuple[str, str]]) -> Iterator[str]:

@@ -88,7 +88,7 @@ COMMANDS: tuple[Command, ...] = (
     Command(id="previous_view", keys=("shift+tab",), shown="shift-tab", label="view before",
             screens=TABBED, group="Views", help="Go to the previous of the ten views."),
     Command(id="next_section", keys=("tab",), shown="tab", label="section", screens=("node",),
-            footer=4, help="Go to the next section: findings, history, ports, raw facts ..."),
+            footer=4, help="Go to the next section: findings, history, ports, and more."),
     Command(id="previous_section", keys=("shift+tab",), shown="shift-tab", label="section before",
             screens=("node",), help="Go to the section before."),
     Command(id="fold", keys=("z",), shown="z", label="fold", screens=("node",), footer=14,

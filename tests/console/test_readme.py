@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from console import policy
+from console import policy, preferences
 from console.cli import cli
+from console.tui import keymap
 from docs import cheatsheet
 from inventory.hosts import load
 
@@ -62,9 +63,10 @@ def test_every_option_the_readme_names_exists() -> None:
 
 BLOCKS = re.findall(r"```yaml\n(.*?)```", README, re.DOTALL)
 POLICIES = [block for block in BLOCKS if block.startswith("automatic:")]
+LIKES = [block for block in BLOCKS if block.startswith("theme:")]
 
 
-@pytest.mark.parametrize("block", [block for block in BLOCKS if block not in POLICIES])
+@pytest.mark.parametrize("block", [block for block in BLOCKS if block not in POLICIES + LIKES])
 def test_every_inventory_shown_is_one(block: str, tmp_path: Path) -> None:
     path = tmp_path / "inventory.yaml"
     path.write_text(block)
@@ -78,3 +80,12 @@ def test_the_policy_shown_is_one(tmp_path: Path) -> None:
     found = policy.read(path, {os.getuid()})
     assert found.roles is not None
     assert found.automatic is not None
+
+
+def test_the_preferences_shown_are_some(tmp_path: Path) -> None:
+    (block,) = LIKES
+    path = tmp_path / "console.yaml"
+    path.write_text(block)
+    found = preferences.read(path)
+    assert (found.theme, found.language, found.start) == ("colour-blind", "zh", "findings")
+    assert keymap.keymap(found.keys)["pause"] == ("f5",)

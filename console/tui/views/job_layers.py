@@ -17,7 +17,7 @@ from probes.event import Finding, Severity, worst
 from probes.ranks_motion import Motion
 
 LAYERS = ("job", "pod", "node", "rank", "step")
-"""From the scheduler down to the program (reference: science, section 8)."""
+"""From the scheduler down to the program: where a job can be held up."""
 WAITS = "straggler.job_waits"
 RANK_RULES = ("job.hang", "job.late_rank", WAITS, "processes.dead")
 STEP_RULE = "job.slow_step"
