@@ -115,10 +115,37 @@ def screen(quick: bool) -> list[Figure]:
         "key_to_paint", "--keys", "60" if quick else "100", "--rounds", "2" if quick else "3"
     )
     how = "1,000 nodes x 8 GPUs, every reading changes each second; pty 160x50"
+    grid = told["grid"]
     return [
-        figure("key-to-paint p99", [told["grid"]["p99_ms"]], "ms", how, 30),
+        figure("key-to-paint p99", [grid["p99_ms"]], "ms", how, 30),
+        figure("  of it inside the console", [grid["inside_p99_ms"]], "ms", f"{how}; inside.py"),
         figure("  p99 against DataTable", [told["p99_ratio_grid_to_table"]], "ratio", how, 0.25),
-        figure("  bytes per tick", [told["grid"]["bytes_per_tick"]], "B", how),
+        figure("  drawing, of one core", [told["drawing_cpu_percent"]], "%", how, 15),
+        figure("  bytes per tick", [grid["bytes_per_tick"]], "B", f"{how}; no keys", 8000),
+        figure("  bytes of another view", [grid["view_bytes"]], "B", how),
+    ]
+
+
+def slow_line(quick: bool) -> list[Figure]:
+    """The demo's story over 256 kbit/s."""
+    told = run("slow_line", "--minutes", "1.5" if quick else "10")
+    how = "`gpuconsole --demo` in a pty, a key every 5 s; share of 256 kbit/s"
+    return [
+        figure(f"line used at {one['size']}", [one["line_percent"]], "%", how, 25)
+        for one in told["sizes"]
+    ]
+
+
+def soak(quick: bool) -> list[Figure]:
+    """A day of trouble in short."""
+    nodes, hours = ("8", "6") if quick else ("64", "24")
+    told = run("soak", "--nodes", nodes, "--hours", hours)
+    how = f"{hours} simulated hours of {nodes} nodes in trouble, a key each 10 s; after 2 h / end"
+    first, last = told["rss_mb"][0], told["rss_mb"][-1]
+    objects = told["objects"][-1] / told["objects"][0]
+    return [
+        figure("RSS at the end / after two hours", [last / first], "ratio", how, 1.1),
+        figure("  live objects, the same", [objects], "ratio", how, 1.1),
     ]
 
 
@@ -142,7 +169,7 @@ def fanout(quick: bool) -> list[Figure]:
 
 ALL: dict[str, Callable[[bool], list[Figure]]] = {
     "startup": startup, "agent": agent, "streaming": streaming, "judging": judging,
-    "memory": memory, "screen": screen, "fanout": fanout,
+    "memory": memory, "screen": screen, "slow_line": slow_line, "soak": soak, "fanout": fanout,
 }  # fmt: skip
 
 

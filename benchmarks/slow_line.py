@@ -131,7 +131,7 @@ def main() -> None:
             while console.process.poll() is None:
                 console.read()
                 time.sleep(0.05)
-    print(json.dumps([console.told() for console in consoles], indent=1))
+    print(json.dumps({"sizes": [console.told() for console in consoles]}, indent=1))
 
 
 if __name__ == "__main__":

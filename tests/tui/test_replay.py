@@ -198,3 +198,10 @@ def test_the_bar_fits_every_width() -> None:
                 text = line_text(replay_bar(now, glyphs, width))
                 assert len(text) <= width + (14 if width < 58 else 0)
                 assert "01:15 / 2:00:00" in text
+
+
+async def test_help_begins_with_the_keys_of_the_replay() -> None:
+    async with replay((80, 50)) as r:
+        await r.press("question_mark")
+        assert "One second back, and stop there." in r.text
+        assert "10 seconds on." in r.text

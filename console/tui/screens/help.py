@@ -172,7 +172,12 @@ class Help(ModalScreen[None]):
         sheet, hint = self.query_one("#sheet", Sheet), self.query_one("#hint", Lines)
         width = max(1, sheet.scrollable_size.width)
         read_only, glyphs = app.engine.read_only, app.look.glyphs
-        sheet.show(help_lines(self.about, glyphs, width, read_only=read_only, keys=app.keymap))
+        replay = app.player is not None
+        sheet.show(
+            help_lines(
+                self.about, glyphs, width, read_only=read_only, keys=app.keymap, replay=replay
+            )
+        )
         hint.show(
             [
                 (
