@@ -26,12 +26,23 @@ SERVICES = frozenset({"demo", "e2e", "slurm", "ssh", "tui"})
 """Folders whose tests start services, watch terminals or count processes: never two at a time."""
 
 
+LONGEST_ID = 500
+"""Characters of a parameter that are its name."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """With pytest-xdist (--dist loadgroup) these tests stay in one process."""
     for item in items:
         area = Path(item.path).relative_to(Path(__file__).parent).parts[0]
         if area in SERVICES:
             item.add_marker(pytest.mark.xdist_group("services"))
+
+
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """A long value's id is in the environment of every child: the kernel takes 128 KiB at most."""
+    if isinstance(val, str | bytes) and len(val) > LONGEST_ID:
+        return f"{len(val)} long"
+    return None
 
 
 class Lab:
