@@ -22,20 +22,8 @@ LAB_REQUIRED = os.environ.get("GPUCONSOLE_LAB") == "required"
 """Set by CI: a missing service is then a failure, not a skip."""
 
 
-SERVICES = frozenset({"demo", "e2e", "slurm", "ssh", "tui"})
-"""Folders whose tests start services, watch terminals or count processes: never two at a time."""
-
-
 LONGEST_ID = 500
 """Characters of a parameter that are its name."""
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """With pytest-xdist (--dist loadgroup) these tests stay in one process."""
-    for item in items:
-        area = Path(item.path).relative_to(Path(__file__).parent).parts[0]
-        if area in SERVICES:
-            item.add_marker(pytest.mark.xdist_group("services"))
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
