@@ -13,9 +13,10 @@ import pytest
 from console.options import Request
 from console.recording.player import Playing, ReplayEngine
 from console.recording.tape import Tape
+from console.tui import words
 from console.tui.app import ConsoleApp
 from console.tui.replay_bar import replay_bar
-from console.tui.text import line_text
+from console.tui.text import line_text, width_of
 from console.tui.theme import ASCII, UNICODE, Look
 from tests.recordings.test_seeking import DEMO, straight
 from tests.tui.conftest import Opener, screen_text
@@ -190,13 +191,16 @@ async def test_a_recording_is_begun_and_ended_on_the_screen(
     assert Tape(tmp_path / "r").span().names == tuple(c.engine.fleet.nodes)
 
 
-def test_the_bar_fits_every_width() -> None:
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_bar_fits_every_width(language: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words, "_catalogue", words._catalogue)
+    words.use(language)
     for seeking in (None, 4000):
         now = Playing(75, 7200, 1_796_000_475.0, 0.25, True, False, seeking, 0.5)
         for width in range(44, 200):
             for glyphs in (UNICODE, ASCII):
                 text = line_text(replay_bar(now, glyphs, width))
-                assert len(text) <= width + (14 if width < 58 else 0)
+                assert width_of(text) <= width + (14 if width < 58 else 0)
                 assert "01:15 / 2:00:00" in text
 
 
