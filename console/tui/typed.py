@@ -31,8 +31,10 @@ class Typed:
 
     def take(self, text: str, now: float) -> str:
         """What of a read at time `now` goes on to the parser: all of it, or "" in a flood."""
-        gap, self._at = now - self._at, now
-        self.deliberate = len(text) == 1 and gap >= ALONE_S
+        gap = now - self._at
+        if not text.startswith("\x1b"):
+            # What terminals report by themselves (focus, mouse, sizes) is no key.
+            self.deliberate, self._at = len(text) == 1 and gap >= ALONE_S, now
         if self._inside(text) or "\x1b" in text:
             self._flooding = False
             return text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -54,7 +55,8 @@ class Daemon:
                 container = self.containers.get(words[-1])
                 if container is not None:
                     container.kill()
-                client.sendall(b"exit 0\n")
+                with contextlib.suppress(OSError):
+                    client.sendall(b"exit 0\n")
                 return
             name = words[words.index("--name") + 1]
             command = words[words.index("image") + 1 :]

@@ -59,3 +59,12 @@ def test_a_bracketed_paste_reaches_the_parser_whole(text: str, data: st.DataObje
     assert seen == whole
     assert typed.take("q", CALM) == "q"
     assert typed.deliberate
+
+
+def test_what_the_terminal_reports_is_no_key() -> None:
+    typed = Typed()
+    typed.take("\x1b[I", 0.99)
+    typed.take("y", 1.0)
+    assert typed.deliberate
+    typed.take("\x1b[O", 1.01)
+    assert typed.deliberate

@@ -172,8 +172,11 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         """Carry out the plan on the screen."""
         if self.phase in ("running", "over"):
             return
-        if self.blocked() or not self.console_app.deliberate:
+        if self.blocked():
             self.app.bell()
+            return
+        if not self.console_app.deliberate:
+            self.notify(t("that came with other keys: press y once more"), severity="warning")
             return
         self.phase = "running"
         self.query_one("#reason_row").display = False
