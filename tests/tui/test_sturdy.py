@@ -189,8 +189,9 @@ def test_ctrl_c_during_the_imports_is_one_line(imports: int) -> None:
     """-X importtime tells how far they are: no matter how fast the machine is."""
     argv = [sys.executable, "-X", "importtime", "-m", "console.start", "--demo", "--nodes", "1"]
     with Pty(argv) as pty:
-        pty.until(r"\| +console\n")
-        at = pty.seen.find(b"console\r\n")
+        # The first import of the command line: what lies before it is Python's own start.
+        pty.until(r"\| +click")
+        at = pty.seen.find(b"click")
         while pty.seen.count(b"\n", at) < imports and pty.process.poll() is None:
             pass
         pty.send("\x03")
@@ -231,7 +232,8 @@ def test_inside_screen(lab: Lab, tmp_path: Path, sockets: Path) -> None:
         pty.resize(100, 30)
         pty.until(ALIVE, after=mark)
         pty.send("?")
-        pty.until("Show everything about")
+        # Cells that stay as they are are not sent again: any piece of the help will do.
+        pty.until("Show everything|Go to the next|Go to the prev|worst first|Freeze what|Fold the")
         pty.send("\x03")
         assert pty.wait() == 0
 
