@@ -63,6 +63,8 @@ def test_a_storm_of_resizes(demo: Pty) -> None:
     leave(demo)
 
 
+HELP = "Show everything|Go to the next|Go to the prev|worst first|Freeze what|Fold the"
+"""Cells that stay as they are are not sent again: any piece of the help will do."""
 BOMB = b"D\r" * 400_000 + b"y\r" * 100_000
 
 
@@ -76,7 +78,7 @@ def test_a_paste_bomb_drains_nothing(demo: Pty, bracketed: bool) -> None:
     demo.send("\x1b")
     demo.until(r"\S", after=mark) if not bracketed else None
     demo.send("?")
-    demo.until("Show everything about")
+    demo.until(HELP)
     demo.send("\x1b")
     demo.signal(signal.SIGTERM)
     demo.wait()
@@ -89,7 +91,7 @@ def test_a_paste_bomb_drains_nothing(demo: Pty, bracketed: bool) -> None:
 def test_bytes_that_are_no_text_do_not_end_the_keyboard(demo: Pty) -> None:
     demo.send(b"\xff\xfe\x80\xc3(\xb0\xa1\xf0\x28\x8c\x28")
     demo.send("?")
-    demo.until("Show everything about")
+    demo.until(HELP)
     mark = len(demo.seen)
     demo.send("\x1b")
     demo.until("gpu004", after=mark)
@@ -232,8 +234,7 @@ def test_inside_screen(lab: Lab, tmp_path: Path, sockets: Path) -> None:
         pty.resize(100, 30)
         pty.until(ALIVE, after=mark)
         pty.send("?")
-        # Cells that stay as they are are not sent again: any piece of the help will do.
-        pty.until("Show everything|Go to the next|Go to the prev|worst first|Freeze what|Fold the")
+        pty.until(HELP)
         pty.send("\x03")
         assert pty.wait() == 0
 
