@@ -124,7 +124,7 @@ def test_find_the_sick_node_see_why_drain_it_and_resume_it(demo: Tmux) -> None:
     demo.until(rf"crit {node}")
     demo.keys("U")
     # Still sick: resuming is refused until the operator overrides it.
-    demo.until(rf"(?s)resume: no node.*{node}: still|Resume 1 node: {node}")
+    demo.until(rf"(?s)Resume: no node.*{node}: still|Resume 1 node: {node}")
     if "still" in demo.screen:
         demo.keys("I")
     demo.until(rf"(?s)Resume 1 node: {node}.*y resume now")
