@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import sys
 import time
 from pathlib import Path
 
@@ -48,6 +49,7 @@ async def soak(nodes: int, hours: float, size: tuple[int, int]) -> dict[str, obj
             length = min(hours - told[-1][0], hours / 8)
             await live(app, day, int(length * hour), pilot)
             told.append((told[-1][0] + length, rss_mb(), census().total()))
+            print(*told[-1], file=sys.stderr, flush=True)
         grown = census() - before
     return {
         "nodes": nodes, "hours": hours, "cpu_s": round(time.process_time()),

@@ -9,9 +9,6 @@ FLOOD_CHARS = 256
 pieces of up to 4,095 (the kernel's limit for a terminal)."""
 FLOOD_S = 0.25
 """A flood is over when nothing came for so long."""
-ALONE_S = 0.03
-"""A key by itself has at least this before it; a fast typist has three times as much, and key
-repeat at its fastest just reaches it."""
 _BEGINS, _ENDS = "\x1b[200~", "\x1b[201~"
 
 
@@ -34,7 +31,7 @@ class Typed:
         gap = now - self._at
         if not text.startswith("\x1b"):
             # What terminals report by themselves (focus, mouse, sizes) is no key.
-            self.deliberate, self._at = len(text) == 1 and gap >= ALONE_S, now
+            self.deliberate, self._at = len(text) == 1, now
         if self._inside(text) or "\x1b" in text:
             self._flooding = False
             return text

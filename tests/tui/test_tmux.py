@@ -48,6 +48,14 @@ class Tmux:
         """Type."""
         self._run("send-keys", *keys)
 
+    def confirm(self, wanted: str) -> str:
+        """Press y, and once more where the console says that it came with other keys."""
+        self.keys("y")
+        screen = self.until(rf"{wanted}|press y once")
+        if "press y once" in screen:
+            self.keys("y")
+        return self.until(wanted)
+
     @property
     def screen(self) -> str:
         """What the pane shows."""
@@ -115,8 +123,7 @@ def test_find_the_sick_node_see_why_drain_it_and_resume_it(demo: Tmux) -> None:
 
     demo.keys("D")
     demo.until(rf"(?s)Drain 1 node: {node}.*y drain now")
-    demo.keys("y")
-    demo.until(rf"{node} now drain(ing|ed)")
+    demo.confirm(rf"{node} now drain(ing|ed)")
     leave(demo, node)
     demo.until(lambda text: re.search(r"\bdrain", row(text, node)))
 
@@ -128,8 +135,7 @@ def test_find_the_sick_node_see_why_drain_it_and_resume_it(demo: Tmux) -> None:
     if "still" in demo.screen:
         demo.keys("I")
     demo.until(rf"(?s)Resume 1 node: {node}.*y resume now")
-    demo.keys("y")
-    demo.until(rf"{node} now (idle|alloc|mixed)")
+    demo.confirm(rf"{node} now (idle|alloc|mixed)")
     leave(demo, node)
     demo.until(lambda text: row(text, node) and not re.search(r"\bdrain", row(text, node)))
 
