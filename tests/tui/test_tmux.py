@@ -180,7 +180,7 @@ def test_an_idle_node_is_tested_and_found_again(demo: Tmux) -> None:
     demo.keys("Escape")
     demo.until(r"(ok|info|warn|crit|unkn) gpu015")
     demo.keys("7")
-    demo.until(r"(?s)Active tests  1 kept.*node +gpu015")
+    demo.until(r"(?s)tests: 1 kept.*node +gpu015")
     demo.keys("q")
     demo.until("left 0")
 
