@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter, deque
 
 import pytest
 
 from console.tui.app import ConsoleApp
+from console.tui.screens.drained import DrainedScreen
 from console.tui.theme import Look
 from console.tui.views import log as log_view
+from console.tui.views.drained_judge import Was
 from tests.tui import synthetic
+from tests.tui.conftest import Opener
 from tests.tui.soaking import PHASE, PHASES, Day, census, live
 from tests.tui.synthetic import LocalEngine
 
@@ -50,3 +54,25 @@ async def test_hours_of_trouble_leave_nothing_behind(monkeypatch: pytest.MonkeyP
     assert len(engine.fleet.log) == RING, "much happened"
     assert len(app._views) >= 7, "the operator looked around"
     assert not grown(after_one, after_three)
+
+
+@pytest.mark.timeout(60)
+async def test_a_view_that_was_left_reads_for_nobody(
+    console: Opener, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is still to be read when the operator leaves must not keep the console busy."""
+    may = threading.Event()
+
+    def slow(*_: object) -> Was:
+        may.wait()
+        return Was(None, None)
+
+    monkeypatch.setattr(DrainedScreen, "_was", slow)
+    held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 5)])
+    held.reasons = dict.fromkeys(held.names, "loose cable")
+    async with console(nodes=4, scheduler=held) as c:
+        await c.press("8")
+        assert any(w.group == "drained" for w in c.app.workers)
+        await c.press("1")
+        may.set()
+        await c.until(lambda: not any(w.group == "drained" for w in c.app.workers))

@@ -50,7 +50,7 @@ class DrainedScreen(TableScreen):
                 await asyncio.sleep(REST_S)
         finally:
             self._reading = False
-        if self.is_attached:
+        if self.app.screen is self:  # else drawing would begin to read again, for nobody
             self.draw_lines()
 
     def _next(self) -> tuple[str, Allocation] | None:
