@@ -40,6 +40,8 @@ async def soak(nodes: int, hours: float, size: tuple[int, int]) -> dict[str, obj
     day = Day(engine)
     hour = int(3600 / STEP_S)
     told: list[tuple[float, float, int]] = []
+    cpu_ms: list[float] = []
+    """Per tick, by stage: what spins in the background shows here."""
     async with app.run_test(size=size) as pilot:
         calm_collector()
         await live(app, day, int(WARM_UP_H * hour), pilot)
@@ -47,13 +49,16 @@ async def soak(nodes: int, hours: float, size: tuple[int, int]) -> dict[str, obj
         told.append((WARM_UP_H, rss_mb(), before.total()))
         while told[-1][0] < hours:
             length = min(hours - told[-1][0], hours / 8)
+            began = time.process_time()
             await live(app, day, int(length * hour), pilot)
+            cpu_ms.append(1000 * (time.process_time() - began) / (length * hour))
             told.append((told[-1][0] + length, rss_mb(), census().total()))
             print(*told[-1], file=sys.stderr, flush=True)
         grown = census() - before
     return {
         "nodes": nodes, "hours": hours, "cpu_s": round(time.process_time()),
         "rss_mb": [round(mb, 1) for _, mb, _ in told], "objects": [n for _, _, n in told],
+        "cpu_ms_per_tick": [round(ms, 1) for ms in cpu_ms],
         "at_hours": [round(at, 1) for at, _, _ in told], "grew_most": dict(grown.most_common(10)),
     }  # fmt: skip
 
