@@ -10,7 +10,6 @@ in life), in ms; the median of `runs`, and the worst.
 from __future__ import annotations
 
 import argparse
-import gc
 import statistics
 import time
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from console.collector import calm_collector
 from console.fleet import Fleet
 from console.tui.roster import Roster
 from console.tui.theme import UNICODE
@@ -238,9 +238,7 @@ def main() -> None:
     asked = parser.parse_args()
     at = [synthetic.NOW]
     one = fleet(asked.nodes, at)
-    gc.collect()  # as console.tui.app does once it has painted
-    gc.freeze()
-    gc.set_threshold(100_000, 50, 100)
+    calm_collector()  # as console.tui.app does once it has painted
     for name, make in tables(one, Roster(one)).items():
         if not asked.views or name in asked.views:
             print(f"{name}, {asked.nodes} nodes, ms of CPU")

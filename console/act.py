@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from console import units
 from console.audit import Audit
 from console.fleet import Fleet
 from console.plan import by_scheduler
@@ -117,7 +118,7 @@ def _check_count(plan: Plan, typed: int | None) -> None:
         return
     why = f", not {typed}" if plan.confirm_count is None else ", more than the cap"
     raise UsageError(
-        f"this {plan.verb}s {count} node{'s' * (count != 1)}{why}",
+        f"this {plan.verb}s {units.counted(count, 'node')}{why}",
         instead=f"type the number {count} (--count {count})",
     )
 

@@ -22,6 +22,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, structs
 
+from console import written
 from inventory.account import account
 from inventory.scheduler import Allocation, Plan, Step
 from probes.sanitise import clean
@@ -170,9 +171,8 @@ class Audit:
             if torn:
                 data = b"\n" + data
             try:
-                while data:
-                    # A disk that gets full takes a part without complaint; the rest then raises.
-                    data = data[os.write(fd, data) :]
+                # A disk that gets full takes a part without complaint; the rest then raises.
+                written.whole(fd, data)
                 os.fsync(fd)
             except OSError:
                 with contextlib.suppress(OSError):

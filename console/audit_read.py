@@ -12,7 +12,8 @@ import msgspec
 from msgspec import Struct
 
 from console.audit import LINE_BYTES, AuditLine, digest
-from console.output import Exit, Stdout, say
+from console.output import Exit, Stdout
+from console.written import say
 from inventory.errors import UsageError
 from inventory.expressions import expand
 from probes.sanitise import clean
@@ -99,7 +100,10 @@ def run(path: Path, *, nodes: str, verify: bool, json: bool) -> int:
         if line is None:
             say(f"gpuconsole: {path}:{entry.number}: not readable")
         elif wanted is None or line.node in wanted:
-            out.write((entry.raw if json else _told(line).encode()) + b"\n")
+            if json:
+                out.write(entry.raw + b"\n")
+            else:
+                out.text(f"{_told(line)}\n")
             if line.what == "intend":
                 pending[line.node] = entry.number
             elif line.what == "outcome":

@@ -11,7 +11,7 @@ import click
 
 from console.cli_act import COMMANDS
 from console.cli_history import history
-from console.options import JSON, Number, Request, common, offers, with_request
+from console.options import JSON, THEMES, Number, Request, common, offers, with_request
 from inventory.errors import ConsoleError, UsageError
 
 KINDS = (
@@ -21,6 +21,9 @@ KINDS = (
 """Of `diagnose`; written out, as --help loads no reader."""
 MESSAGE_CHARS = 2000
 """Longest message of ours; it may quote what a program or a file said."""
+
+
+THEME = click.option("--theme", type=click.Choice(THEMES), help="Instead of the one you prefer.")
 
 
 @click.group(invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
@@ -38,6 +41,7 @@ MESSAGE_CHARS = 2000
 )
 @click.option("--dry-run", is_flag=True, help="With --drain-on: only say what would be drained.")
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@THEME
 @click.option(
     "--record",
     type=click.Path(path_type=Path),
@@ -58,6 +62,7 @@ def cli(
     drain_on: str | None,
     dry_run: bool,
     no_mouse: bool,
+    theme: str | None,
     tour: bool,
     **options: Any,
 ) -> None:
@@ -67,29 +72,49 @@ def cli(
     """
     request = Request(options)
     context.obj = request
-    if dry_run and not drain_on:
-        raise UsageError("is for --drain-on", where="--dry-run")
-    if request.get("record") and context.invoked_subcommand not in (None, "watch"):
+    _check_json(context.invoked_subcommand, as_json, fail_on, drain_on, dry_run)
+    alone = context.invoked_subcommand is None
+    _check_screen(alone and not as_json, no_mouse=no_mouse, theme=theme, tour=tour)
+    if request.get("record") and not alone and context.invoked_subcommand != "watch":
         raise UsageError("is for the console, --json and watch", where="--record")
     if tour and not request.get("demo"):
         raise UsageError(
             "drains a node, so it is for the demo", where="--tour", instead="add --demo"
         )
-    if context.invoked_subcommand is not None:
+    if not alone:
         return
     if as_json:
         from console.headless import one_pass
 
         sys.exit(one_pass(request, fail_on, drain_on=drain_on, dry_run=dry_run))
-    if drain_on:
-        raise UsageError("is for --json", where="--drain-on")
     _need_terminal()
     from console import firstrun
 
     request, tour = firstrun.chosen(request, tour=tour)
     from console.screen import run_screen
 
-    sys.exit(run_screen(request, mouse=not no_mouse, tour=tour))
+    sys.exit(run_screen(request, mouse=not no_mouse, tour=tour, theme=theme))
+
+
+def _check_json(
+    command: str | None, as_json: bool, fail_on: str | None, drain_on: str | None, dry_run: bool
+) -> None:
+    """What would be left out in silence is said instead."""
+    if command is not None and as_json:
+        raise UsageError(
+            f"belongs behind {command}", where="--json", instead=f"gpuconsole {command} --json"
+        )
+    if dry_run and not drain_on:
+        raise UsageError("is for --drain-on", where="--dry-run")
+    for name, given in (("--fail-on", fail_on), ("--drain-on", drain_on)):
+        if given and not as_json:
+            raise UsageError("is for --json", where=name)
+
+
+def _check_screen(screen: bool, **given: object) -> None:
+    for name, value in given.items():
+        if value and not screen:
+            raise UsageError("is for the console alone", where=f"--{name.replace('_', '-')}")
 
 
 def _need_terminal() -> None:
@@ -119,8 +144,16 @@ def watch(request: Request, /, as_json: bool) -> None:
     "--at", metavar="TIME", help="Begin there, e.g. 03:12 from the start, @14:03, 50%, end."
 )
 @click.option("--no-mouse", is_flag=True, help="Leave the mouse to the terminal.")
+@THEME
 def replay(
-    request: Request, /, file: Path, as_json: bool, speed: float, at: str | None, no_mouse: bool
+    request: Request,
+    /,
+    file: Path,
+    as_json: bool,
+    speed: float,
+    at: str | None,
+    no_mouse: bool,
+    theme: str | None,
 ) -> None:
     """Judge a recording again: the console, or with --json the document of its end or --at.
 
@@ -134,7 +167,7 @@ def replay(
     _need_terminal()
     from console.screen import replay_screen
 
-    sys.exit(replay_screen(request, file, speed, at, mouse=not no_mouse))
+    sys.exit(replay_screen(request, file, speed, at, mouse=not no_mouse, theme=theme))
 
 
 @cli.command()
@@ -168,7 +201,7 @@ def explain(topic: str, rules: Path | None) -> None:
     from probes.rules import load_rules
 
     registry = (*RULES, *paper_rules())
-    Stdout().write(f"{text(topic, registry, load_rules(rules), pages())}\n".encode())
+    Stdout().text(f"{text(topic, registry, load_rules(rules), pages())}\n")
 
 
 @cli.command(name="inventory")
@@ -267,9 +300,10 @@ def _with_hint(error: click.ClickException) -> str:
 
 
 def _leave(text: str, code: int) -> NoReturn:
+    from console.written import say
     from probes.sanitise import clean
 
-    click.echo(f"gpuconsole: {clean(text, MESSAGE_CHARS)}", err=True)
+    say(f"gpuconsole: {clean(text, MESSAGE_CHARS)}")
     sys.exit(code)
 
 

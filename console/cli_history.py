@@ -107,7 +107,7 @@ def run(
     if json:
         Stdout().write(as_json(document, indent=sys.stdout.isatty()))
     else:
-        Stdout().write(_text(document))
+        Stdout().text(_text(document))
     return code
 
 
@@ -124,13 +124,13 @@ def _refuse_missing(missing: Collection[str], known: Sequence[str], where: str) 
     raise UsageError(f"no node {first[:80]} {where}{more}", instead=hint)
 
 
-def _text(document: object) -> bytes:
+def _text(document: object) -> str:
     from console.memory.history import History
     from console.memory.page import page
+    from console.output import only_ascii
 
     assert isinstance(document, History)
-    plain = (sys.stdout.encoding or "ascii").lower().replace("-", "") != "utf8"
     lines = [document.note] if document.note else []
     for one in document.nodes:
-        lines += ["", *page(one, document.days, ascii_only=plain)]
-    return ("\n".join(lines).lstrip("\n") + "\n").encode()
+        lines += ["", *page(one, document.days, ascii_only=only_ascii())]
+    return "\n".join(lines).lstrip("\n") + "\n"

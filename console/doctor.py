@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from console import units
+from console import charset, units
 from console.launch import inventory_for
 from console.memory.memory import NAME
 from console.output import Exit, Stdout
@@ -50,7 +50,7 @@ def run(request: Request) -> int:
         doctor_screen.preferences(),
         *asyncio.run(_cluster(request)),
     ]
-    Stdout().write("".join(_text(line) for line in lines).encode())
+    Stdout().text("".join(_text(line) for line in lines))
     return Exit.OK if all(line.ok for line in lines) else Exit.WARN
 
 
@@ -72,10 +72,11 @@ def _machine() -> Iterable[Line]:
     agent = os.environ.get("SSH_AUTH_SOCK")
     yield Line(True, "ssh agent in use" if agent else "no ssh agent: keys are read from files")
     encoding = locale.getpreferredencoding(False)
+    utf8 = charset.is_utf8(encoding)
     yield Line(
-        encoding.lower().replace("-", "") == "utf8",
+        utf8,
         f"locale encoding {encoding}",
-        "" if encoding.lower() == "utf-8" else "set LANG=C.UTF-8, or live with ASCII glyphs",
+        "" if utf8 else "set terminal and LANG to UTF-8 (C.UTF-8), or live with ASCII signs",
     )
     yield _writable("state directory", str(state_dir()))
     yield _writable("log directory", str(log_path().parent))
@@ -99,7 +100,12 @@ def _memory(path: Path) -> Line:
     size = units.size(sum(p.stat().st_size for p in path.parent.glob(f"{NAME}*")))
     broken = sorted(path.parent.glob(f"{NAME}.broken-*"))
     advice = f"{len(broken)} damaged ones beside it may be deleted" if broken else ""
-    return Line(True, f"memory {path}: {size}, {count} nodes{since}", advice, note=bool(broken))
+    return Line(
+        True,
+        f"memory {path}: {size}, {units.counted(count, 'node')}{since}",
+        advice,
+        note=bool(broken),
+    )
 
 
 def _writable(what: str, path: str) -> Line:
@@ -117,7 +123,9 @@ async def _cluster(request: Request) -> list[Line]:
         inventory = await inventory_for(request)
     except ConsoleError as error:
         return [Line(False, "inventory", str(error))]
-    lines = [Line(True, f"inventory {inventory.source}: {len(inventory.nodes)} nodes")]
+    lines = [
+        Line(True, f"inventory {inventory.source}: {units.counted(len(inventory.nodes), 'node')}")
+    ]
     lines.append(_descriptors(inventory))
     lines += _ssh_keywords(inventory)
     for name, scheduler in schedulers_for(inventory).items():
@@ -129,7 +137,9 @@ async def _cluster(request: Request) -> list[Line]:
         ours = {node.scheduled_as for node in inventory.nodes if node.scheduler == name}
         missing = sorted(ours - {allocation.node for allocation in found})
         advice = f"does not know {', '.join(missing[:5])}: set scheduler_name" if missing else ""
-        lines.append(Line(not missing, f"scheduler {name}: {len(found)} nodes", advice))
+        lines.append(
+            Line(not missing, f"scheduler {name}: {units.counted(len(found), 'node')}", advice)
+        )
     if not any(node.scheduler for node in inventory.nodes):
         advice = "set `scheduler: slurm` in the inventory to see jobs and to drain"
         lines.append(Line(True, "no scheduler", advice, note=True))

@@ -10,10 +10,10 @@ import locale
 import os
 import subprocess
 from collections.abc import Iterator, Mapping
-from pathlib import Path
 
 from msgspec import Struct
 
+from console.above import above
 from console.doctor import Line
 from inventory.errors import UsageError
 
@@ -23,8 +23,6 @@ ESCAPE_MS = 50
 """tmux waits so long whether an escape is a key; its default was 500 until 3.4."""
 TMUX_S = 2.0
 """For tmux to tell its options."""
-ABOVE = 32
-"""Processes looked at on the way up to init."""
 TMUX_OPTIONS = ("default-terminal", "set-clipboard", "escape-time")
 NO_CLIPBOARD = {
     "Apple_Terminal": "Terminal.app takes none: use iTerm2, kitty, Ghostty or WezTerm",
@@ -61,7 +59,7 @@ def here() -> Terminal:
         size=_size(),
         locale_error=_locale_error(),
         known=_in_terminfo(term),
-        above=tuple(_above()),
+        above=tuple(above()),
         tmux=_tmux_options() if os.environ.get("TMUX") else {},
     )
 
@@ -80,7 +78,12 @@ def judge(terminal: Terminal) -> Iterator[Line]:
         )
     if "TMUX" in terminal.environ:
         yield from _tmux(terminal.tmux)
+    if "STY" in terminal.environ and "TMUX" not in terminal.environ:
+        advice = "esc with the next key within 0.4 s is another: maptimeout 10 in ~/.screenrc"
+        yield Line(True, "no mouse in screen, and esc comes late", advice, note=True)
     yield _clipboard(terminal)
+    if "mosh-server" in terminal.above:
+        yield _mosh(terminal.environ)
 
 
 def preferences() -> Line:
@@ -158,9 +161,19 @@ def _clipboard(terminal: Terminal) -> Line:
     if why := NO_CLIPBOARD.get(environ.get("TERM_PROGRAM", ""), ""):
         return Line(True, "no clipboard", why, note=True)
     if "mosh-server" in terminal.above:
-        return Line(True, "clipboard over mosh", "needs mosh 1.4 at both ends", note=True)
+        advice = "needs mosh 1.4 at both ends; desktop notices (notify:) do not pass"
+        return Line(True, "clipboard over mosh", advice, note=True)
     advice = "y sends it (OSC 52); the terminal may ask for leave, or needs a setting"
     return Line(True, "clipboard", advice, note=True)
+
+
+def _mosh(environ: Mapping[str, str]) -> Line:
+    """What it does not carry is dropped without a word; how long it waits is in its environment."""
+    waits = environ.get("MOSH_SERVER_NETWORK_TMOUT", "")
+    if waits.isdecimal() and int(waits):
+        return Line(True, f"mosh gives up after {waits} s", "without a client, and we with it")
+    advice = "MOSH_SERVER_NETWORK_TMOUT=86400 ends it, us and the agents a day after its client"
+    return Line(True, "mosh waits for ever", advice, note=True)
 
 
 def _size() -> tuple[int, int] | None:
@@ -194,20 +207,6 @@ def _in_terminfo(term: str) -> bool:
     except Exception:  # noqa: BLE001 - curses.error, or no curses in this Python
         return False
     return True
-
-
-def _above() -> Iterator[str]:
-    pid = os.getppid()
-    for _ in range(ABOVE):
-        try:
-            stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-        except OSError:
-            return
-        head, _, rest = stat.rpartition(")")
-        yield head.partition("(")[2]
-        pid = int(rest.split()[1])
-        if pid <= 0:
-            return
 
 
 def _tmux_options() -> dict[str, str]:

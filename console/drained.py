@@ -16,9 +16,10 @@ from msgspec import Struct
 from console import units
 from console.engine import Engine
 from console.launch import engine_for, run_async
-from console.output import Exit, Stdout, as_json, say
+from console.output import Exit, Stdout, as_json
 from console.plan_notes import OUT_OF_WORK
 from console.since import UNREADABLE, newest, read
+from console.written import say
 from inventory.expressions import fold
 from inventory.scheduler import Allocation
 from probes.event import SCHEMA, Action
@@ -70,8 +71,10 @@ async def _run(request: Request, json: bool) -> int:
     for error in errors:
         say(f"gpuconsole: {error}")
     document = DrainedDocument(schema=SCHEMA, at=time.time(), nodes=found, errors=errors)
-    out = as_json(document, indent=sys.stdout.isatty()) if json else _text(found)
-    Stdout().write(out)
+    if json:
+        Stdout().write(as_json(document, indent=sys.stdout.isatty()))
+    else:
+        Stdout().text(_text(found))
     return Exit.UNKNOWN if errors else Exit.OK
 
 
@@ -131,7 +134,7 @@ def _next(one: Allocation, since_s: float | None) -> str:
     return "idle: safe to work on" if one.state == "drained" else "down: see its console"
 
 
-def _text(nodes: list[OutOfWork]) -> bytes:
+def _text(nodes: list[OutOfWork]) -> str:
     """Nodes that tell the same are one line."""
     groups: dict[tuple[str, ...], list[OutOfWork]] = {}
     for node in nodes:
@@ -139,10 +142,10 @@ def _text(nodes: list[OutOfWork]) -> bytes:
         key = (node.state, age, node.by or units.ABSENT, node.next, node.reason or "no reason")
         groups.setdefault(key, []).append(node)
     if not groups:
-        return b"no node is out of work\n"
+        return "no node is out of work\n"
     lines = []
     for (state, age, by, after, reason), members in groups.items():
         names = fold([member.node for member in members])
         lines.append(f"{names}  {state}  {age:>4}  {by}  {after}\n    {reason}")
         lines += [f"    $ {command}" for member in members for command in member.commands]
-    return ("\n".join(lines) + "\n").encode()
+    return "\n".join(lines) + "\n"

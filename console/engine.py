@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from console import act
+from console import act, units
 from console import plan as planning
 from console.audit import Audit, who
 from console.collector import calm_collector
@@ -276,8 +276,9 @@ class Engine:
             node = self.fleet.nodes[name].node
             scheduler = act.evicting(self.schedulers[node.scheduler or ""])
             found = (await scheduler.evictable([node.scheduled_as], wish))[node.scheduled_as]
+            own = units.counted(len(found.leave), "pod")
             gone = ", ".join(pod.full_name for pod in found.go) or "nothing"
-            told.append(f"{name}: evicts {gone}; leaves {len(found.leave)} pods of the node itself")
+            told.append(f"{name}: evicts {gone}; leaves {own} of the node itself")
             told += [
                 f"{name}: nothing is evicted while {p}: {why}" for p, why in found.held.items()
             ]

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 
 from msgspec import structs
 
+from console import units
 from console.launch import engine_for, inventory_for, narrate, run_async
-from console.output import Stdout, as_json, as_ndjson, document, exit_code, say
+from console.output import Stdout, as_json, as_ndjson, document, exit_code
+from console.written import say
 from inventory.expressions import fold
 from probes.event import Event, Severity
 
@@ -48,7 +50,7 @@ async def _one_pass(
             report = structs.replace(report, automatic=did)
             say(f"gpuconsole: {did.summary}")
     counts = ", ".join(f"{number} {name}" for name, number in report.counts.items() if number)
-    narrate(f"{len(report.nodes)} nodes in {report.duration_s:.1f} s: {counts}")
+    narrate(f"{units.counted(len(report.nodes), 'node')} in {report.duration_s:.1f} s: {counts}")
     Stdout().write(as_json(report, indent=sys.stdout.isatty()))
     return exit_code(report.verdict, fail_on)
 
@@ -105,7 +107,8 @@ def show_inventory(request: Request, json: bool) -> int:
     groups: dict[str, list[str]] = {}
     for node in inventory.nodes:
         groups.setdefault(node.group, []).append(node.name)
-    lines = [f"{len(inventory.nodes)} nodes from {inventory.source or 'the command line'}"]
+    whence = inventory.source or "the command line"
+    lines = [f"{units.counted(len(inventory.nodes), 'node')} from {whence}"]
     lines += [f"  {group}: {fold(names)} ({len(names)})" for group, names in groups.items()]
-    Stdout().write(("\n".join(lines) + "\n").encode())
+    Stdout().text("\n".join(lines) + "\n")
     return 0

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-import click
-
+from console import prompt
 from console.act import FINAL_PHASES
 from console.engine import Engine
 from console.launch import chosen, engine_for, run_async
-from console.output import Exit, Stdout, as_json, say
+from console.output import Exit, Stdout, as_json
+from console.written import say
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
 from inventory.scheduler import Plan, Step
@@ -94,7 +91,7 @@ async def _act(
             say(plan_text(plan, engine.fleet.errors))
         if dry_run or not plan.nodes:
             return Exit.OK if plan.nodes and not plan.refused else Exit.UNKNOWN
-        typed = count if yes else _ask(plan, count)
+        typed = count if yes else await _ask(plan, count)
         steps = await _execute(engine, plan, typed, override, evidence, evict, out)
         if wait_s is not None and not await until_drained(engine, _done(steps), wait_s):
             return Exit.UNKNOWN
@@ -157,32 +154,14 @@ def _went_well(steps: list[Step]) -> dict[str, bool]:
     return words | unrecorded
 
 
-def _ask(plan: Plan, count: int | None) -> int | None:
+async def _ask(plan: Plan, count: int | None) -> int | None:
     """Ask at the terminal; the number typed, if any. Raises ConsoleError for a no."""
-    with own_signals():
-        if plan.confirm_count is None:
-            if not click.confirm(f"{plan.verb} {fold(plan.nodes)}?", err=True):
-                raise ConsoleError("nothing was done")
-        elif count is None:
-            text = f"Type the number of nodes to {plan.verb}"
-            return int(click.prompt(text, type=int, err=True))
+    if plan.confirm_count is None:
+        if not await prompt.agreed(f"{plan.verb} {fold(plan.nodes)}?"):
+            raise ConsoleError("nothing was done")
+    elif count is None:
+        return await prompt.number(f"Type the number of nodes to {plan.verb}")
     return count
-
-
-@contextlib.contextmanager
-def own_signals() -> Iterator[None]:
-    """While a prompt blocks the event loop its handlers do nothing: signals act as ever."""
-    ours: dict[signal.Signals, Any] = {
-        signal.SIGINT: signal.default_int_handler,
-        signal.SIGTERM: signal.SIG_DFL,
-        signal.SIGHUP: signal.SIG_DFL,
-    }
-    before = {number: signal.signal(number, handler) for number, handler in ours.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 async def _execute(

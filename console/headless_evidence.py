@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.evidence import Kept, collect
 from console.headless_act import LOOK_S
 from console.launch import engine_for, run_async
-from console.output import Exit, Stdout, as_json, say
+from console.output import Exit, Stdout, as_json
 from console.settings import private
+from console.written import say
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
 from inventory.paths import is_folder, is_written
@@ -53,7 +55,7 @@ async def _run(
         try:
             async for kept in collect(engine, names, why=why, into=into, bug_report=bug_report):
                 whole = whole and kept.answered
-                out.write(as_json(kept, indent=False) if json else f"{kept.path}\n".encode())
+                out.write(as_json(kept, indent=False) if json else os.fsencode(f"{kept.path}\n"))
                 _tell(kept)
         except OSError as error:
             place = error.filename or into or engine.state / "evidence"

@@ -11,19 +11,20 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import click
 from msgspec import Struct, structs
 
+from console import prompt
 from console.active import planning, safety, store
 from console.active.ask import Asked, CampaignPlan
 from console.active.campaign import settled
+from console.active.cells import ascii_only
 from console.active.progress import Narrator
 from console.active.results import Campaign
 from console.engine import Engine
-from console.headless_act import own_signals
 from console.launch import chosen, engine_for, run_async
-from console.output import Exit, Stdout, as_json, exit_code, say
+from console.output import Exit, Stdout, as_json, exit_code, only_ascii
 from console.settings import demo_dir, state_dir
+from console.written import say
 from inventory.errors import ConsoleError, UsageError
 from inventory.expressions import expand, fold
 from probes.event import Severity
@@ -72,7 +73,7 @@ def listed(request: Request, *, json: bool) -> int:
         + ("  interrupted" if c.interrupted else "")
         for c in found
     ]
-    Stdout().write("".join(f"{line}\n" for line in lines or ["no campaign yet"]).encode())
+    Stdout().text("".join(f"{line}\n" for line in lines or ["no campaign yet"]))
     return Exit.OK
 
 
@@ -89,9 +90,9 @@ async def _run(request: Request, asked: Asked, how: How, kept: store.Kept | None
         async with _sessions(engine, asked):
             plan = await planning.plan(engine, asked, kept)
             if how.dry_run or how.manifest:
-                Stdout().write(_dry(engine, plan, how))
+                _dry(engine, plan, how)
                 return Exit.OK if plan.willing and not plan.refused else Exit.UNKNOWN
-            _confirm(plan, how)
+            await _confirm(plan, how)
             if not plan.willing:
                 return _refused(plan, how)
             return await _measure(engine, plan, how, kept)
@@ -133,7 +134,7 @@ def check_page(how: How) -> None:
         how.html.unlink(missing_ok=True)
 
 
-def _confirm(plan: CampaignPlan, how: How) -> None:
+async def _confirm(plan: CampaignPlan, how: How) -> None:
     """Say what would be done; where running work is disturbed, somebody has to say yes."""
     for name, why in plan.refused.items():
         say(f"{name}: left alone: {why}")
@@ -148,9 +149,8 @@ def _confirm(plan: CampaignPlan, how: How) -> None:
             f"this test disturbs {fold(list(plan.disturbs))}, and nobody is here to confirm it",
             instead="add --yes",
         )  # fmt: skip
-    with own_signals():
-        if not click.confirm(f"test {fold(plan.willing)} all the same?", err=True):
-            raise ConsoleError("nothing was done")
+    if not await prompt.agreed(f"test {fold(plan.willing)} all the same?"):
+        raise ConsoleError("nothing was done")
 
 
 def _refused(plan: CampaignPlan, how: How) -> int:
@@ -201,15 +201,17 @@ def _report(campaign: Campaign, how: How) -> None:
         Stdout().write(as_json(campaign, indent=sys.stdout.isatty()))
         return
     width = shutil.get_terminal_size((WIDTH, 24)).columns if sys.stdout.isatty() else WIDTH
-    Stdout().write(text.render(campaign, width).rstrip("\n").encode("utf-8", "replace") + b"\n")
+    Stdout().text(text.render(campaign, width, only_ascii()).rstrip("\n") + "\n")
 
 
-def _dry(engine: Engine, plan: CampaignPlan, how: How) -> bytes:
-    """The plan and its first orders, as JSON or for a person."""
+def _dry(engine: Engine, plan: CampaignPlan, how: How) -> None:
+    """Show the plan and its first orders, as JSON or for a person."""
     from console.active.dry import document, manifests, told
 
     if how.manifest:
-        return manifests(engine, plan).encode()
-    if how.json:
-        return as_json(document(engine, plan), indent=sys.stdout.isatty())
-    return told(engine, plan).encode()
+        Stdout().write(manifests(engine, plan).encode())
+    elif how.json:
+        Stdout().write(as_json(document(engine, plan), indent=sys.stdout.isatty()))
+    else:
+        text = told(engine, plan)
+        Stdout().text(ascii_only(text) if only_ascii() else text)

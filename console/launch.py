@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import signal
 import sys
 from collections.abc import AsyncIterator, Coroutine
 from typing import TYPE_CHECKING, Any
 
+from console import leaving
 from console.engine import Engine
 from console.fleet import Fleet
+from console.output import Exit
 from console.settings import demo_dir
+from console.written import say
 from inventory.errors import UsageError
 from inventory.node import Inventory, Node
 from probes.rules import load_rules
@@ -118,18 +120,17 @@ def run_async(main: Coroutine[Any, Any, int]) -> int:
     """Run to the end with SIGTERM and SIGHUP cancelling it, so that agents are told to leave."""
 
     async def guarded() -> int:
-        loop = asyncio.get_running_loop()
         task = asyncio.current_task()
         assert task is not None
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(number, task.cancel)
-        return await main
+        with leaving.heard(asyncio.get_running_loop(), task.cancel):
+            code = await main
+        return Exit.INTERRUPTED if leaving.was_cut() else code
 
     try:
         with asyncio.Runner() as runner:
             return runner.run(guarded())
     except asyncio.CancelledError:
-        return 130
+        return Exit.INTERRUPTED
     except BaseExceptionGroup as group:
         raise _first(group) from group
 
@@ -144,4 +145,4 @@ def _first(group: BaseExceptionGroup[BaseException]) -> BaseException:
 def narrate(text: str) -> None:
     """One line on stderr when a person is looking."""
     if sys.stderr.isatty():
-        print(text, file=sys.stderr)  # noqa: T201 - stderr is the narration channel
+        say(text)

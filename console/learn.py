@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 
 from console.fleet import Fleet
 from console.launch import engine_for, run_async
-from console.output import Exit, Stdout, say
+from console.output import Exit, Stdout
+from console.units import counted
+from console.written import say
 from inventory.errors import UsageError
 from inventory.expressions import fold
 from probes.drift import MEMBERS, near
@@ -83,6 +85,7 @@ async def _run(request: Request, output: Path | None) -> int:
         await engine.one_pass()
         engine.fleet.tick()
         text = proposal(engine.fleet, engine.cluster, time.time())
+        verdicts = [*map(engine.fleet.verdict, engine.fleet.nodes)]
     status = Exit.UNKNOWN if NOTHING in text else Exit.OK
     if output is None:
         Stdout().write(text.encode())
@@ -95,9 +98,15 @@ async def _run(request: Request, output: Path | None) -> int:
     except OSError as error:
         raise UsageError(error.strerror or "cannot be written", where=str(output)) from error
     load_rules(output)
-    advice = "nothing to hold any role to" if status else f"read it, then use --rules {output}"
+    advice = _nothing(verdicts) if status else f"read it, then use --rules {output}"
     say(f"proposal in {output}: {advice}")
     return status
+
+
+def _nothing(verdicts: list[Severity]) -> str:
+    unknown = verdicts.count(Severity.UNKNOWN)
+    told = f": {unknown} of {counted(len(verdicts), 'node')} unknown" if unknown else ""
+    return f"nothing to hold any role to{told}"
 
 
 def _exists(output: Path) -> UsageError:

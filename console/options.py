@@ -108,6 +108,8 @@ HOW = (
         help="Refuse everything that changes the cluster.",
     ),
 )
+THEMES = ("auto", "dark", "light", "high-contrast", "colour-blind")
+"""Names of console.tui.palettes, which no --help and no --json has to load."""
 JSON = click.option("--json", "as_json", is_flag=True, help="Machine-readable on stdout.")
 
 

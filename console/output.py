@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterable
 from enum import IntEnum
@@ -10,6 +9,7 @@ from enum import IntEnum
 import msgspec
 from msgspec import UNSET, Struct, UnsetType, field
 
+from console import charset, leaving, written
 from console.fleet import Fleet
 from inventory.errors import ConsoleError
 from inventory.expressions import fold, natural_key
@@ -216,34 +216,46 @@ def exit_code(verdict: Severity, fail_on: Severity | None = None) -> Exit:
 
 
 class Stdout:
-    """Bytes to stdout; a reader that went away ends it quietly, a full disk does not."""
+    """Bytes to stdout; a reader that went away ends it quietly, a full disk does not.
+
+    So does one that does not read once the run is told to end.
+    """
 
     def __init__(self) -> None:
         """Nothing written yet."""
         self.closed = False
 
     def write(self, data: bytes) -> None:
-        """Write and flush; sets `closed` instead of raising when nobody reads.
+        """Write and flush; sets `closed` instead of raising when nobody reads (any more).
 
         Raises ConsoleError when the bytes cannot be kept.
         """
         if self.closed:
             return
         try:
-            sys.stdout.buffer.write(data)
-            sys.stdout.buffer.flush()
-        except BrokenPipeError:
-            self._give_up()
+            with leaving.cuttable():
+                sys.stdout.flush()
+                written.whole(sys.stdout.fileno(), data)
+        except (BrokenPipeError, leaving.Cut):
+            self.closed = True
         except OSError as error:
-            self._give_up()
+            self.closed = True
             raise ConsoleError(
                 f"stdout: {error.strerror}; what was written is cut short"
             ) from error
 
-    def _give_up(self) -> None:
-        self.closed = True
-        # Python would print a second complaint when it flushes stdout at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    def text(self, text: str) -> None:
+        """Words for a person, in stdout's character set; what it lacks becomes "?"."""
+        self.write(text.encode(_charset(), "replace"))
+
+
+def only_ascii() -> bool:
+    """Whether signs beyond ASCII are for another terminal than the one behind stdout."""
+    return not charset.is_utf8(_charset())
+
+
+def _charset() -> str:
+    return getattr(sys.stdout, "encoding", None) or "utf-8"
 
 
 _pretty = msgspec.json.Encoder()
@@ -275,8 +287,3 @@ def schema() -> dict[str, object]:
         "oneOf": [one_pass, diagnosis, campaign, event],
         "$defs": components,
     }
-
-
-def say(text: str) -> None:
-    """Narration for a person, never data."""
-    print(text, file=sys.stderr)  # noqa: T201 - stderr is the narration channel

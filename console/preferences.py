@@ -23,6 +23,8 @@ import platformdirs
 import yaml
 from msgspec import Struct
 
+from console.options import THEMES
+from console.tui import words
 from console.tui.views import VIEW_IDS
 from inventory import marked
 from inventory.errors import UsageError
@@ -30,8 +32,7 @@ from inventory.marked import Problems
 from inventory.nearest import nearest
 from inventory.paths import is_written
 
-THEMES = ("auto", "dark", "light", "high-contrast", "colour-blind")
-LANGUAGES = ("auto", "en", "zh")
+LANGUAGES = ("auto", *words.LANGUAGES)
 NOTICES = ("off", "osc9", "osc777")
 """OSC 9 (iTerm2, kitty, WezTerm) and OSC 777 (urxvt, foot, VTE): terminals know one or neither."""
 MOST_KEYS = 8

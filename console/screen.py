@@ -1,15 +1,17 @@
-"""The door to the screen: the only module that imports console.tui, and only when it opens."""
+"""The door to the screen: what opens it imports Textual, and only then."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from console.launch import engine_for, run_async
 from console.preferences import Preferences, check
-from console.recording.player import ReplayEngine
 
 if TYPE_CHECKING:
     from console.engine import Engine
@@ -23,12 +25,20 @@ Measured with 1,000 reconnects: 32 at a time hold the loop for 52 to 82 ms at wo
 """
 
 
-def run_screen(request: Request, *, mouse: bool, tour: bool = False) -> int:
+def run_screen(
+    request: Request, *, mouse: bool, tour: bool = False, theme: str | None = None
+) -> int:
     """The live console; returns when the operator quits or the terminal goes away.
 
     Raises UsageError for preferences that cannot be read, before any node is asked.
     """
-    return run_async(_run_screen(request, check(), mouse, tour))
+    return run_async(_run_screen(request, _likes(theme), mouse, tour))
+
+
+def _likes(theme: str | None) -> Preferences:
+    """As the operator's file says, or in this theme."""
+    found = check()
+    return msgspec.structs.replace(found, theme=theme) if theme else found
 
 
 async def _run_screen(request: Request, likes: Preferences, mouse: bool, tour: bool) -> int:
@@ -38,20 +48,34 @@ async def _run_screen(request: Request, likes: Preferences, mouse: bool, tour: b
 
 
 def replay_screen(
-    request: Request, path: Path, speed: float, at: str | None, *, mouse: bool
+    request: Request,
+    path: Path,
+    speed: float,
+    at: str | None,
+    *,
+    mouse: bool,
+    theme: str | None = None,
 ) -> int:
     """The console on a recording."""
-    return run_async(_show(ReplayEngine(request, path, speed, at), check(), mouse))
+    from console.recording.player import ReplayEngine
+
+    engine = ReplayEngine(request, path, speed, at)
+    return run_async(_show(engine, _likes(theme), mouse, clock=engine.clock))
 
 
 async def _show(
-    engine: Engine, likes: Preferences, mouse: bool, *, demo: bool = False, tour: bool = False
+    engine: Engine,
+    likes: Preferences,
+    mouse: bool,
+    *,
+    clock: Callable[[], float] = time.time,
+    demo: bool = False,
+    tour: bool = False,
 ) -> int:
     from console.tui import words
     from console.tui.app import ConsoleApp
 
     words.speak(likes.language, ascii=bool(likes.ascii))
-    clock = engine.clock if isinstance(engine, ReplayEngine) else time.time
     app = ConsoleApp(engine, preferences=likes, clock=clock, demo=demo, tour=tour)
     try:
         await app.run_async(mouse=mouse and likes.mouse)

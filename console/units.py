@@ -31,6 +31,11 @@ def _scaled(value: float, step: float, names: tuple[str, ...]) -> str:
     return f"{value:.0f}{names[index]}" if whole else f"{value:.1f}{names[index]}"
 
 
+def counted(number: int, one: str, more: str = "") -> str:
+    """ "1 round", "3 rounds"."""
+    return f"{number} {one if number == 1 else more or one + 's'}"
+
+
 def whole(value: float | None, unit: str = "") -> str:
     """A rounded number with its unit: "61%", "700W"."""
     return ABSENT if value is None else f"{value:.0f}{unit}"

@@ -155,6 +155,12 @@ class Hour:
         """Nothing has grown."""
         self._buckets: dict[str, dict[int, float]] = {}
 
+    def copy(self) -> Hour:
+        """The same sums, apart from then on."""
+        other = Hour()
+        other._buckets = {name: dict(buckets) for name, buckets in self._buckets.items()}
+        return other
+
     def add(self, step: Rates, clock: float) -> None:
         """What grew until `clock`, seconds on the node's clock.
 

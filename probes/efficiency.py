@@ -155,14 +155,18 @@ def _fresh(gpu: Gpu, metric: str) -> float | None:
     return value if value is not None and value >= 0 else None
 
 
+def energy_w(facts: NodeFacts, device: str) -> float | None:
+    """Mean power of a GPU between its last two answers, where its energy counter counts."""
+    rates = facts.rates.get(("gpu", device))
+    if rates is None or "energy_mj" in rates.reset:
+        return None
+    grown = rates.per_s("energy_mj")
+    return grown / 1000 if grown else None
+
+
 def _watts(gpu: Gpu) -> float | None:
-    """Exact by the energy counter, where it counts and was not reset."""
-    rates = gpu.facts.rates.get(("gpu", gpu.device))
-    if rates is not None and "energy_mj" not in rates.reset:
-        grown = rates.per_s("energy_mj")
-        if grown:
-            return grown / 1000
-    return gpu.power_w
+    mean_w = energy_w(gpu.facts, gpu.device)
+    return gpu.power_w if mean_w is None else mean_w
 
 
 def _idle_s(gpu: Gpu) -> float | None:

@@ -34,6 +34,8 @@ ALIKE = frozenset({"nvlink_ends", "topology", "modules"})
 ends a GPU. Equal ones are held once."""
 SHARED_MOST = 4096
 
+_GROWING = (dict, deque, KernelRing)
+
 _T = TypeVar("_T")
 
 
@@ -90,6 +92,15 @@ class NodeFacts:
         self.changed: dict[str, int] = {}
         """What changed -> the number of its last change: a probe's name (its samples, rates, hours,
         used ports), "" for everything at once, and with a blank at the end the rest."""
+
+    def copy(self) -> NodeFacts:
+        """The same facts, apart from then on. Samples are shared, as they never change: 0.1 ms."""
+        other = NodeFacts.__new__(NodeFacts)
+        for name in self.__slots__:
+            value = getattr(self, name)
+            setattr(other, name, value.copy() if isinstance(value, _GROWING) else value)
+        other.hours = {key: hour.copy() for key, hour in self.hours.items()}
+        return other
 
     def apply(self, event: Event) -> None:
         """Take in one Event about this node."""

@@ -26,6 +26,12 @@ class Jobs:
         self.told = steps_told.Told()
         self._forgot = 0.0
 
+    def copy(self) -> Jobs:
+        """What was told until now, to be looked at; samples to come do not reach it."""
+        other = Jobs(self.history)
+        other.polls.comms, other.told.steps = dict(self.polls.comms), dict(self.told.steps)
+        return other
+
     def add(self, sample: Sample) -> None:
         """Take in a sample; those of other probes are ignored."""
         self.polls.add(sample)

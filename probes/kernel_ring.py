@@ -37,6 +37,13 @@ class KernelRing:
         self.told: tuple[float, list[KernelEvent]] | None = None
         """What a reader made of these lines and with which gap; forgotten when they change."""
 
+    def copy(self) -> KernelRing:
+        """The same rows, apart from then on."""
+        other = KernelRing(self._most)
+        other._families = tuple(family.copy() for family in self._families)
+        other._held, other._number, other.told = self._held, self._number, self.told
+        return other
+
     def extend(self, rows: Iterable[Row]) -> None:
         """Take in new rows."""
         self.told = None

@@ -98,6 +98,12 @@ class History:
         self.still_since: float | None = None
         """Epoch seconds of the first of the latest views that all count the same."""
 
+    def copy(self) -> History:
+        """The same views, apart from then on."""
+        other = History()
+        other.views, other.still_since = self.views.copy(), self.still_since
+        return other
+
     def add(self, view: View) -> None:
         """The next view; one that is older than the last is left out."""
         last = self.views[-1] if self.views else None
@@ -138,7 +144,8 @@ class Polls:
     def __init__(self) -> None:
         """Nothing told."""
         self.comms: dict[str, History] = {}
-        """In the order in which they were last told of."""
+        """In the order in which they were last told of. One that is told of is replaced, not
+        changed: who took a copy of this dict keeps what it had."""
         self._addresses: dict[str, set[str]] = {}
         """Address -> nodes that call it their own; a bridge's is that of many."""
         self._told: dict[str, frozenset[str]] = {}
@@ -176,7 +183,8 @@ class Polls:
         view = read(sample, row, named)
         if view is None:
             return
-        history = self.comms.pop(view.comm, None) or History()
+        before = self.comms.pop(view.comm, None)
+        history = History() if before is None else before.copy()
         history.add(view)
         self.comms[view.comm] = history
         if len(self.comms) > COMMS_MOST:  # a job that names new ones each time pushes out its own

@@ -14,7 +14,7 @@ from probes.ranks_motion import Verdict
 from probes.ranks_words import span
 from probes.reading import number
 from probes.rules import Rules
-from probes.steps import step_estimate
+from probes.steps import MEAN, step_seen
 
 FROZEN_S = 60.0
 """A suspect whose main thread has not run for so long does not compute."""
@@ -168,8 +168,9 @@ def step_of(scene: Scene) -> list[str]:
     """How long a step takes, by the power of one of its GPUs; [] where that does not repeat."""
     for member in scene.members[:4]:
         rates = member.facts.rates.get(("gpu", member.device))
-        readings = scene.history(member.facts.node.name, member.device, "power_w")
-        found = step_estimate(readings, rates.elapsed_s) if rates is not None else None
+        place = member.facts.node.name, member.device
+        readings, means = (scene.history(*place, metric) for metric in ("power_w", MEAN))
+        found = step_seen(readings, means, rates.elapsed_s) if rates is not None else None
         if found is not None:
             whose = f"{member.facts.node.name} {member.label}"
             return [

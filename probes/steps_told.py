@@ -72,7 +72,8 @@ class Told:
     def __init__(self) -> None:
         """Nothing told."""
         self.steps: dict[tuple[str, str, str], deque[Step]] = {}
-        """(job, rank, node) -> its steps, oldest first."""
+        """(job, rank, node) -> its steps, oldest first. Replaced, not changed: who took a copy of
+        this dict keeps what it had."""
         self._clocks: dict[tuple[str, str, str], float] = {}
 
     def add(self, sample: Sample) -> None:
@@ -91,8 +92,8 @@ class Told:
         if index is None or (last is not None and index == last.number):
             return
         if known is None or last is None or index < last.number:  # began anew
-            known = self.steps[key] = deque(maxlen=KEPT)
-            last = None
+            known, last = deque(maxlen=KEPT), None
+        known = self.steps[key] = known.copy()
         written = sample.clock - (number(row.get("age_s")) or 0.0)
         total = number(row.get("t_total"))
         if total is None and last is not None and index > last.number:

@@ -125,7 +125,7 @@ class Fabric:
             self._manager.send_signal(signal.SIGHUP)
             self._wait(lambda seen=before: self._sweeps() > seen, "opensm sweep")  # type: ignore[misc]
 
-    def run(self, host: str, *words: str, timeout_s: float = 30.0) -> str:
+    def run(self, host: str, *words: str, timeout_s: float = 60.0) -> str:
         """Standard output of a tool that runs as `host` ("n3"); its exit code may be anything."""
         done = subprocess.run(
             words, env=self._as_host(host), cwd=self.folder, capture_output=True, check=False,
@@ -179,7 +179,7 @@ class Fabric:
     def _sweeps(self) -> int:
         return self._log.read_text(errors="replace").count("SUBNET UP") if self._log.exists() else 0
 
-    def _wait(self, true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+    def _wait(self, true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
         deadline = time.monotonic() + timeout_s
         while not true():
             assert time.monotonic() < deadline, f"{what}: not within {timeout_s:g} s"

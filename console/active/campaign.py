@@ -14,6 +14,7 @@ from typing import Any
 
 import msgspec
 
+from console import units
 from console.active import safety, store
 from console.active.ask import CampaignPlan
 from console.active.launch import Launcher, launcher, timed
@@ -84,7 +85,9 @@ class Campaigner:
         """
         task = self._task = asyncio.current_task()
         assert task is not None
-        with store.alone(self.record.folder, f"{self.plan.id} on {len(self.plan.willing)} nodes"):
+        with store.alone(
+            self.record.folder, f"{self.plan.id} on {units.counted(len(self.plan.willing), 'node')}"
+        ):
             self.record.begin()
             self.engine.taps.append(self._watch)
             try:

@@ -161,7 +161,7 @@ def bar(share: float | None, room: int) -> str:
     """A share of 1 as a bar of `room` cells."""
     if share is None or not math.isfinite(share):
         return ""
-    full = max(0, min(room, round(share * room)))
+    full = round(room * min(1.0, max(0.0, share)))
     return "█" * full + "·" * (room - full)
 
 

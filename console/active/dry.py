@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import msgspec
 from msgspec import Struct
 
+from console import units
 from console.active.ask import CampaignPlan
 from console.active.launch import gpu_count
 from console.active.orders import PORTS, orders
@@ -83,11 +84,6 @@ def manifests(engine: Engine, plan: CampaignPlan) -> str:
     return yaml.safe_dump_all(made, sort_keys=False)
 
 
-def counted(number: int, one: str, more: str = "") -> str:
-    """ "1 round", "3 rounds"."""
-    return f"{number} {one if number == 1 else more or one + 's'}"
-
-
 def told(engine: Engine, plan: CampaignPlan) -> str:
     """The plan as a person reads it."""
     asked = plan.asked
@@ -101,9 +97,9 @@ def told(engine: Engine, plan: CampaignPlan) -> str:
     out += [f"  note: {note}" for note in plan.notes]
     if plan.willing:
         out.append(
-            f"  at most {counted(plan.rounds_at_most, 'round')}, {asked.run_s:.0f} s a run, "
+            f"  at most {units.counted(plan.rounds_at_most, 'round')}, {asked.run_s:.0f} s a run, "
             f"{plan.at_most_s / 60:.0f} min in all; "
-            f"{counted(plan.batches, 'batch', 'batches')} in the first round"
+            f"{units.counted(plan.batches, 'batch', 'batches')} in the first round"
         )
     for group in plan.first[:SHOWN]:
         out.append(f"  {group.name} ({group.why})")

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from console import units
 from console.active import charts, figures, tables
 from console.active.cells import Piece, safe
 from console.active.markup import Markup, escaped, join, tag
@@ -33,7 +34,8 @@ LEMONS = 40
 
 def render(campaign: Campaign, lemons: Mapping[str, Lemon] | None = None) -> str:
     """The report. `lemons` are what the memory of the fleet holds against nodes, by name."""
-    title = f"Test {campaign.level}: {len(campaign.nodes)} nodes, {figures.moment(campaign.at)}"
+    nodes = units.counted(len(campaign.nodes), "node")
+    title = f"Test {campaign.level}: {nodes}, {figures.moment(campaign.at)}"
     head = tag(
         "head",
         tag("meta", charset="utf-8"),

@@ -232,7 +232,7 @@ def cell_glyph(part: float | None) -> str:
         return " "
     if part == FAILED:
         return "✗"
-    return "·" if part >= FINE else str(max(0, min(9, int(part * 10))))
+    return "·" if part >= FINE else str(int(min(9.0, max(0.0, part * 10))))
 
 
 def cell_style(part: float | None) -> str:

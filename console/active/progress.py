@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from console.active.results import Campaign, Progress, Run
-from console.output import say
+from console.written import say
 from probes.sanitise import clean
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Narrator:
             more = f" and {len(running) - 3} more" if len(running) > 3 else ""
             text = f"running {', '.join(running[:3])}{more}; "
             text += self._left(campaign)
-            print(f"\r\x1b[K{text[: _columns() - 1]}", end="", file=sys.stderr, flush=True)  # noqa: T201
+            say(f"\r\x1b[K{text[: _columns() - 1]}", end="")
             self._drawn = True
 
     def _left(self, campaign: Campaign) -> str:
@@ -68,7 +68,7 @@ class Narrator:
 
     def _clear(self) -> None:
         if self._drawn:
-            print("\r\x1b[K", end="", file=sys.stderr, flush=True)  # noqa: T201
+            say("\r\x1b[K", end="")
             self._drawn = False
 
 

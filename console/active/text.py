@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from console import units
 from console.active import figures, matrix, tables
 from console.active.cells import Line, Piece, ascii_only, fit, labelled, plain, safe, wrap
 from console.active.results import Campaign, Verdict
@@ -92,10 +93,8 @@ def _head(campaign: Campaign, room: int) -> list[Line]:
 def ran(campaign: Campaign) -> str:
     """Rounds, runs, engine, when and how long."""
     ended, known = figures.progress(campaign)
-    rounds = f"{campaign.rounds} round{'' if campaign.rounds == 1 else 's'}"
-    runs = (
-        f"{known} run{'' if known == 1 else 's'}" if ended == known else f"{ended} of {known} runs"
-    )
+    rounds = units.counted(campaign.rounds, "round")
+    runs = units.counted(known, "run") if ended == known else f"{ended} of {known} runs"
     engine = figures.engines(campaign)
     began = f"{figures.moment(campaign.at)}, {figures.span(campaign.duration_s)}"
     return ", ".join(filter(None, [rounds, runs, engine, began, f"id {safe(campaign.id, 80)}"]))
@@ -126,7 +125,7 @@ def verdict_lines(campaign: Campaign, room: int) -> list[Line]:
 
 
 def _count(names: list[str]) -> str:
-    return f"{len(names)} node{'' if len(names) == 1 else 's'}: {figures.hosts(names, 400)}"
+    return f"{units.counted(len(names), 'node')}: {figures.hosts(names, 400)}"
 
 
 def _verdict(verdict: Verdict, room: int) -> list[Line]:

@@ -103,7 +103,7 @@ def under_test(state: State, story: Story, node: str, t: float) -> State:
             util=99, power_w=hardware.tdp_w * (0.74 if slow else 0.985),
             sm_mhz=round(hardware.sm_load_mhz * (HOT if slow else 0.95)),
             temp=hardware.throttle_c if slow else 61, pstate=0,
-            reasons=POWER_CAP_BIT | (HW_THERMAL_BIT if slow else 0),
+            step=None, reasons=POWER_CAP_BIT | (HW_THERMAL_BIT if slow else 0),
             pcie=[hardware.pcie_gen, *gpu["pcie"][1:]],
         )  # fmt: skip
     return state

@@ -23,6 +23,9 @@ LOADS = ("training", "waiting", "inference", "idle")
 """training: all GPUs at full tilt; waiting: kernels spin in a collective (100 % busy, a third of
 the power) because a rank elsewhere is late; inference: bursts; idle: memory held, nothing runs."""
 
+LEAST_STEP_S = 0.1
+"""Far below what readings can show (probes/steps.py); less is a slip of the unit (our choice)."""
+
 GPU, LINK, PORT, NODE = "gpu", "link", "port", "node"
 
 KINDS: dict[str, tuple[str, ...]] = {
@@ -68,6 +71,8 @@ class Job(Struct, frozen=True, kw_only=True):
     at_s: float = 0.0
     for_s: float | None = None
     """None: it runs to the end of the story."""
+    step_s: float | None = None
+    """A training step on healthy nodes; None: its GPUs show no rhythm."""
 
     def runs(self, t: float) -> bool:
         """Whether it runs at story time t (seconds)."""
@@ -146,9 +151,17 @@ def _job(fields: Fields, names: tuple[str, ...]) -> Job:
         load=fields.choice("load", LOADS, "training"),
         at_s=fields.seconds("at_s", 0.0),
         for_s=fields.seconds_or_none("for_s"),
+        step_s=_step_s(fields),
     )
     fields.done()
     return job
+
+
+def _step_s(fields: Fields) -> float | None:
+    step_s = fields.seconds_or_none("step_s")
+    if step_s is not None and step_s < LEAST_STEP_S:
+        raise fields.error("step_s", f"a step of {step_s:g} s", f"write {LEAST_STEP_S:g} or more")
+    return step_s
 
 
 def _drain(fields: Fields, names: tuple[str, ...]) -> Drain:

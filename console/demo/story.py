@@ -15,6 +15,7 @@ from console.demo import faults, faults_host, services_tree
 from console.demo.faults import Line, Place, State
 from console.demo.hardware import GPU_PCI, HARDWARE, PORTS
 from console.demo.load import Gpu, Reading, Span
+from console.demo.rhythm import LOW, Rhythm
 from console.demo.scenario import Fault, Job, Scenario
 
 THROTTLED_NS_PER_S = 0.8e9
@@ -61,6 +62,11 @@ class Story:
         for fault in scenario.faults:
             self._faults[fault.node].append(fault)
         self._gpus = {name: self._make_gpus(name) for name in scenario.nodes}
+        self._rhythms = {
+            job: Rhythm(job, [f for f in scenario.faults if f.node in job.nodes])
+            for job in scenario.jobs
+            if job.step_s is not None and job.load == "training"
+        }
 
     def _make_gpus(self, node: str) -> list[Gpu]:
         return [
@@ -133,8 +139,16 @@ class Story:
             "links": hardware.links, "link_mbps": hardware.link_mbps,
             "procs": self._gpu_procs(node, index, t, now),
             "gpm": SPINNING if load == "waiting" else {},
+            **self._step(node, t), **({} if speed == 1.0 else {"speed": speed}),
             **self._time_counters(node, index, t, now, speed),
         }  # fmt: skip
+
+    def _step(self, node: str, t: float) -> State:
+        job = self.job(node, t)
+        rhythm = self._rhythms.get(job) if job else None
+        if rhythm is None:
+            return {}
+        return {"step": {"at": rhythm.steps(t) % 1, "every_s": rhythm.every_s(t), "low": LOW}}
 
     def _gpu_procs(self, node: str, index: int, t: float, now: Reading) -> list[list[int]]:
         return [[FIRST_PID + index, now.mem_used_mib - 528]] if self.job(node, t) else []
@@ -183,7 +197,7 @@ class Story:
         device, number = port.split("/")
         base = f"sys/class/infiniband/{device}/ports/{number}/counters/"
         seconds = sum(
-            max(0.0, (t if job.for_s is None else min(t, job.at_s + job.for_s)) - job.at_s)
+            self._sending_s(job, t)
             for job in self._jobs(node)
             if job.load == "training" and len(job.nodes) > 1
         )
@@ -195,6 +209,14 @@ class Story:
             base + "port_xmit_packets": f"{sent // 4096}\n",
             base + "port_rcv_packets": f"{sent // 4096}\n",
         }
+
+    def _sending_s(self, job: Job, t: float) -> float:
+        """For how long it would have sent by now at the mean rate of a healthy job."""
+        until = t if job.for_s is None else min(t, job.at_s + job.for_s)
+        if until <= job.at_s:
+            return 0.0
+        rhythm = self._rhythms.get(job)
+        return until - job.at_s if rhythm is None else rhythm.sending_s(until)
 
     def lines(self, node: str, since: float, until: float) -> list[Line]:
         """Kernel lines with since < at_s <= until, oldest first."""

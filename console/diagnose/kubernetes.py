@@ -6,6 +6,7 @@ import json
 import re
 from typing import Any
 
+from console import units
 from console.diagnose import kube_pods, kube_tables, kube_workloads
 from console.diagnose.kube_objects import (
     at,
@@ -246,10 +247,6 @@ def _errors(lines: list[str], report: Report) -> None:
             return
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _close(report: Report, nodes: dict[str, NodeRow], pods: int) -> None:
     """The sentence, the advice, and what only the node itself can tell."""
     if not report.facts.get("gpus"):
@@ -267,7 +264,8 @@ def _close(report: Report, nodes: dict[str, NodeRow], pods: int) -> None:
         bare = [f.say for f in report.findings if f.rule == BARE.id and serious][:2]
         report.say = "; ".join(dict.fromkeys([*shown, *bare]))
     elif nodes or pods:
-        report.say = f"{_many(len(nodes), 'node')} and {_many(pods, 'pod')}, nothing out of order"
+        fine = f"{units.counted(len(nodes), 'node')} and {units.counted(pods, 'pod')}"
+        report.say = f"{fine}, nothing out of order"
     else:
         report.measured = report.facts != {}
         report.say = "no node and no pod in it" if not report.facts else "nothing out of order"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from console import units
 from console.diagnose import (
     dcgm_text,
     gpu_rules,
@@ -84,10 +85,6 @@ def read(text: Text) -> Report:
     return report
 
 
-def _many(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def _say(nodes: Sequence[SmiNode]) -> str:
     """Nodes with trouble by name; the others as a number."""
     if not nodes:
@@ -97,7 +94,7 @@ def _say(nodes: Sequence[SmiNode]) -> str:
     bad = [n for n in nodes if any(f.severity.rank > Severity.INFO.rank for f in n.findings)]
     said = [f"{n.name or '?'}: {n.say()}" for n in bad[:4]]
     if len(bad) > 4:
-        said.append(f"{_many(len(bad) - 4, 'more node')} with trouble")
+        said.append(f"{units.counted(len(bad) - 4, 'more node')} with trouble")
     if len(nodes) > len(bad):
-        said.append(f"{_many(len(nodes) - len(bad), 'node')} without trouble")
+        said.append(f"{units.counted(len(nodes) - len(bad), 'node')} without trouble")
     return "; ".join(said)

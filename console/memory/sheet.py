@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from console.memory import read, store
 from console.memory.history import NodeHistory, of_node
@@ -33,7 +33,9 @@ class Remembered(Struct, frozen=True, kw_only=True):
 
 
 def remembered(path: Path, node: str, now: float, own: Own) -> Remembered | None:
-    """Everything about the node; None where there is no memory yet. Raises store.Unusable.
+    """Everything about the node until `now`; None where there is no memory yet.
+
+    Raises store.Unusable.
 
     Measured: 20 ms for two days of one node with eight GPUs; rows are found by time and series,
     so that other nodes in the file add little.
@@ -43,7 +45,7 @@ def remembered(path: Path, node: str, now: float, own: Own) -> Remembered | None
         if db is None:
             return None
         try:
-            history = of_node(db, node, DAYS, now, own, trends=False)
+            history = _until(now, of_node(db, node, DAYS, now, own, trends=False))
             devices = dict.fromkeys(one.device for one in read.conditions(db, node))
             series = {
                 (device, metric): values
@@ -54,3 +56,13 @@ def remembered(path: Path, node: str, now: float, own: Own) -> Remembered | None
             db.close()
     usual = {key: own[node, *key].median for key in series if (node, *key) in own}
     return Remembered(at=now, history=history, series=series, usual=usual)
+
+
+def _until(now: float, told: NodeHistory) -> NodeHistory:
+    """Without what began later, when a past moment is asked for."""
+    return structs.replace(
+        told,
+        findings=[one for one in told.findings if one.first <= now],
+        events=[one for one in told.events if one.at <= now],
+        tests=[one for one in told.tests if one.at <= now],
+    )

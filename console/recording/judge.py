@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from console.launch import inventory_for
-from console.output import Stdout, as_json, document, exit_code, say
+from console.output import Stdout, as_json, document, exit_code
 from console.recording.course import Course
 from console.recording.moment import second_of
 from console.recording.tape import Span, Tape, inventory_of
+from console.written import say
 from probes.rules import load_rules
 
 if TYPE_CHECKING:

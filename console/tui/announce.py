@@ -49,7 +49,7 @@ class Announcer:
         self._rung_at = float("-inf")
         self._to_ring: list[Finding] = []
         self._held = False
-        """Whether the last look was a paused one."""
+        """Whether nothing new is seen, as the screen stands still."""
 
     def heard(self, finding: Finding) -> None:
         """For Fleet.taps."""
@@ -65,8 +65,15 @@ class Announcer:
         if finding.severity is Severity.CRITICAL:
             self._to_ring.append(finding)
 
+    def hold(self) -> None:
+        """A pause begins: what is told from now on is counted."""
+        self._shown.clear()
+        self._held = True
+
     def saw(self, node: str) -> None:
-        """The operator looks at this node."""
+        """The operator looks at this node; in a pause, at how it was before."""
+        if self._held:
+            return
         for key in [key for key in self._shown if key[0] == node]:
             del self._shown[key]
 

@@ -24,7 +24,6 @@ from textual.worker import Worker, WorkerError, WorkerState
 
 from console.collector import calm_collector
 from console.preferences import Preferences
-from console.settings import state_dir
 from console.tui import keymap
 from console.tui.announce import Announcer
 from console.tui.engine import Engine
@@ -32,6 +31,7 @@ from console.tui.history import History
 from console.tui.palette import Palette
 from console.tui.roster import Roster
 from console.tui.screens.fleet import FleetScreen
+from console.tui.still import Still
 from console.tui.terminal import HangUp, Terminal
 from console.tui.text import plain
 from console.tui.theme import ON_BLACK, OWN_GROUND, Look, look_here, word
@@ -101,7 +101,8 @@ class ConsoleApp(Ticking):
         self.tick_s = tick_s
         self.acting = 0
         """Plans being carried out now."""
-        self.roster = Roster(engine.fleet)
+        self.still = Still(engine.fleet)
+        self.roster = Roster(self.still)
         self.paused_at: float | None = None
         self._collector: Worker[None] | None = None
         self._testing: Worker[None] | None = None
@@ -133,7 +134,7 @@ class ConsoleApp(Ticking):
 
     def errors(self) -> tuple[str, ...]:
         """Trouble that is nobody's node: the scheduler, the collector itself."""
-        told = tuple(f"{what}: {text}" for what, text in getattr(self.fleet, "errors", {}).items())
+        told = tuple(f"{what}: {text}" for what, text in self.still.errors.items())
         forgets = getattr(getattr(self.engine, "memory", None), "trouble", "")
         recorder = self.recorder
         broken = f"recording {recorder.trouble}" if recorder and recorder.trouble else ""
@@ -142,7 +143,7 @@ class ConsoleApp(Ticking):
     @property
     def recorder(self) -> Recorder | None:
         """What writes a recording now."""
-        return getattr(self.engine, "recorder", None)
+        return self.engine.recorder
 
     def on_mount(self) -> None:
         """Paint first, collect after."""
@@ -190,8 +191,7 @@ class ConsoleApp(Ticking):
     def history(self, kind: str) -> History:
         """Lines typed at a prompt, also before and in other consoles."""
         if kind not in self._histories:
-            folder = getattr(self.engine, "state", None) or state_dir()
-            self._histories[kind] = History(folder / "typed", kind)
+            self._histories[kind] = History(self.engine.state / "typed", kind)
         self._histories[kind].load()
         return self._histories[kind]
 

@@ -56,6 +56,8 @@ class State(NamedTuple):
     view: str = ""
     """The view's name and headline; "" for the fleet."""
     news: News | None = None
+    live: bool = False
+    """Of what was opened while paused, and cannot be shown as it was then."""
 
 
 def status(state: State, glyphs: Glyphs, width: int) -> Line:
@@ -67,7 +69,7 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
     if state.news is not None:
         yield Part(news_cells(state.news, max(24, width // 2)), 0)
     if state.paused_s is not None:
-        yield Part((paused(state.paused_s),), 0)
+        yield Part((paused(state.paused_s, live=state.live),), 0)
     if state.read_only:
         yield Part((Cell(t(" READ-ONLY "), "band"),), 2)
     if state.recording:
@@ -94,8 +96,10 @@ def _status_parts(state: State, glyphs: Glyphs, width: int) -> Iterable[Part]:
         yield Part((Cell(t("sort {order}", order=state.sort), "text"),), 8)
 
 
-def paused(seconds: float) -> Cell:
-    """That what is shown stands still, and for how long."""
+def paused(seconds: float, *, live: bool = False) -> Cell:
+    """That what is shown stands still, and for how long; `live`: that it does not."""
+    if live:
+        return Cell(t(" LIVE, opened while paused "), "band")
     return Cell(t(" PAUSED {time} ", time=units.age(max(0.0, seconds))), "band")
 
 

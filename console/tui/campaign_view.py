@@ -10,10 +10,10 @@ from console.active.ask import Asked, CampaignPlan
 from console.active.results import Campaign, Level, Progress
 from console.active.text import lines as report
 from console.tui.bench import Entry
-from console.tui.plan_view import labelled
+from console.tui.plan_view import grouped, labelled
 from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
 from console.tui.theme import ASCII, Glyphs, word
-from console.tui.words import N_, t
+from console.tui.words import N_, t, tn
 from inventory.expressions import fold
 
 LEVEL_KEYS: Mapping[str, Level] = {level.value[0]: level for level in Level}
@@ -135,8 +135,8 @@ def progress_lines(
         found.append((cells.Piece(cells.cut(text, width)),))
     waiting = sum(run.state is Progress.WAITING for run in campaign.runs)
     rest = len(running) - RUNNING_SHOWN
-    more = [t("{n} more run", n=rest)] if rest > 0 else []
-    more += [t("{n} wait for their turn", n=waiting)] if waiting else []
+    more = [tn("1 more runs", "{n} more run", rest)] if rest > 0 else []
+    more += [tn("1 waits for its turn", "{n} wait for their turn", waiting)] if waiting else []
     if more:
         found.append((cells.Piece(cells.cut("  " + ", ".join(more), width), "dim"),))
     return [*lines_of(found, glyphs), ()]
@@ -164,10 +164,10 @@ def plan_lines(plan: CampaignPlan, glyphs: Glyphs, width: int) -> list[Line]:
         lines += labelled(t("time"), told, width, "text")
     for note in plan.notes:
         lines += labelled(t("note"), plain(note), width, "text")
-    for what, names in _grouped(plan.disturbs).items():
+    for what, names in grouped(plan.disturbs).items():
         told = t("DISTURBS {names}: {what}", names=fold(names), what=plain(what))
         lines += labelled(glyphs.warn, told, width, "critical")
-    for reason, names in _grouped(plan.refused).items():
+    for reason, names in grouped(plan.refused).items():
         lines += labelled(t("leave"), f"{fold(names)}: {plain(reason)}", width, "unknown")
     return lines
 
@@ -177,22 +177,16 @@ def _title(asked: Asked, willing: Sequence[str]) -> str:
     if not willing:
         return t("Test {level}: no node can be tested now", level=level)
     names = fold(willing)
-    if len(willing) == 1:
-        return t("Test {level}: 1 node {names}", level=level, names=names)
-    return t("Test {level}: {n} nodes {names}", level=level, n=len(willing), names=names)
+    return tn(
+        "Test {level}: 1 node {names}", "Test {level}: {n} nodes {names}", len(willing),
+        level=level, names=names,
+    )  # fmt: skip
 
 
 def _first(plan: CampaignPlan) -> str:
-    runs = t("1 run") if len(plan.first) == 1 else t("{n} runs", n=len(plan.first))
+    runs = tn("1 run", "{n} runs", len(plan.first))
     rounds, batches = plan.rounds_at_most, plan.batches
-    most = t("1 round at most") if rounds == 1 else t("{n} rounds at most", n=rounds)
+    most = tn("1 round at most", "{n} rounds at most", rounds)
     if batches > 1:
         return t("round of {runs} in {n} batches; {most}", runs=runs, n=batches, most=most)
     return t("round of {runs}; {most}", runs=runs, most=most)
-
-
-def _grouped(reasons: Mapping[str, str]) -> dict[str, list[str]]:
-    groups: dict[str, list[str]] = {}
-    for name, why in reasons.items():
-        groups.setdefault(why, []).append(name)
-    return groups

@@ -32,6 +32,8 @@ class Command(Struct, frozen=True, kw_only=True):
     screens: tuple[str, ...]
     acts: bool = False
     """Changes something outside the console: confirmed, and absent in read-only mode."""
+    asks: bool = False
+    """Goes to a node itself, so that a replay does not offer it."""
     footer: int = 0
     """Importance in the footer, 1 first; 0 keeps it out."""
     group: str = "Look"
@@ -133,7 +135,7 @@ COMMANDS: tuple[Command, ...] = (
             help="Numbers before words: more columns, a shorter finding."),
     Command(id="stream", keys=("o",), shown="o", label="news", screens=("fleet",), footer=15,
             help="Fold the panel of newest problems: small, large, gone."),
-    Command(id="pause", keys=("p",), shown="p", label="pause", footer=11, screens=EVERY,
+    Command(id="pause", keys=("p",), shown="p", label="pause", footer=11, screens=ALL,
             help="Freeze what is shown; collecting goes on."),
     Command(id="refresh", keys=("ctrl+r",), shown="ctrl-r", label="read now", screens=EVERY,
             help="Ask the schedulers now and paint the whole screen again; GPUs are read anyway."),
@@ -163,9 +165,10 @@ COMMANDS: tuple[Command, ...] = (
             screens=("tests", "campaign"),
             help="Stop the test that runs; what it measured is kept."),
     Command(id="evidence", keys=("e",), shown="e", label="evidence",
-            screens=NODES, footer=19, group="Act",
+            screens=NODES, asks=True, footer=19, group="Act",
             help="Gather an evidence bundle of the marked nodes, or this one; drains do it first."),
-    Command(id="ssh", keys=("s",), shown="s", label="ssh", screens=NODES, footer=9, group="Act",
+    Command(id="ssh", keys=("s",), shown="s", label="ssh", screens=NODES, asks=True, footer=9,
+            group="Act",
             help="Log in to the node; the console keeps collecting and comes back after exit."),
     Command(id="kernel_log", keys=("l",), shown="l", label="kernel log", screens=NODES, footer=9,
             help="Show the node's whole kernel log, and follow it."),
@@ -236,9 +239,13 @@ Keys = Mapping[str, tuple[str, ...]]
 NONE: Keys = {}
 
 
-def offered(screen: str, *, read_only: bool, keys: Keys = NONE) -> list[Command]:
-    """The commands of a screen, without those that act when nothing may be changed."""
-    here = [c for c in COMMANDS if screen in c.screens and not (read_only and c.acts)]
+def offered(
+    screen: str, *, read_only: bool, keys: Keys = NONE, replay: bool = False
+) -> list[Command]:
+    """The commands of a screen, without those that act when nothing may be changed, and in a
+    replay without those that ask a node."""
+    here = [c for c in COMMANDS if screen in c.screens]
+    here = [c for c in here if not ((read_only and c.acts) or (replay and c.asks))]
     return [_remapped(c, keys[c.id]) if c.id in keys else c for c in here]
 
 
@@ -289,10 +296,13 @@ FIRST: Mapping[str, Sequence[str]] = {
 """What a view's key line begins with; the rest follows by Command.footer."""
 
 
-def footer(screen: str, *, read_only: bool, keys: Keys = NONE) -> Iterator[tuple[str, str, str]]:
+def footer(
+    screen: str, *, read_only: bool, keys: Keys = NONE, replay: bool = False
+) -> Iterator[tuple[str, str, str]]:
     """(id, key, label), the most useful first."""
     first = {command: at for at, command in enumerate(FIRST.get(screen, ()))}
-    shown = [c for c in offered(screen, read_only=read_only, keys=keys) if c.footer]
+    here = offered(screen, read_only=read_only, keys=keys, replay=replay)
+    shown = [c for c in here if c.footer]
     for command in sorted(shown, key=lambda c: (first.get(c.id, len(first)), c.footer)):
         views = command.id == "next_view" and not keys.keys() & set(VIEW_IDS)
         yield command.id, "1-0" if views else command.shown, t(command.label)

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from msgspec import Struct
 
 from console import units
+from console.above import above
 from console.fleet import Fleet
 from console.output import NodeReport, as_json, node_report
 from console.tui.text import plain
@@ -23,6 +24,9 @@ ENDINGS = {"hosts": "txt", "json": "json", "markdown": "md"}
 OSC_MOST = 74_994
 """Base64 characters at most. Terminals stop at some length without a word; hterm's is 100,000 bytes
 for the whole sequence, wrapping takes some of it, and a quarter is left for others (our choice)."""
+MOSH_MOST = 16_368
+"""mosh 1.4 cuts the whole sequence at 16,383 bytes without a word (tried), and a cut host list is
+another one. Somebody may look at a tmux or screen through it."""
 SCREEN_PART = 256
 """GNU screen passes strings of at most 768 bytes on; its own limit was 256 before 4.6."""
 FINDINGS_MOST = 20
@@ -131,7 +135,8 @@ def osc52(text: str, environ: Mapping[str, str]) -> str:
     GNU screen passes on what is wrapped for it, in parts.
     """
     encoded = base64.b64encode(text.encode()).decode()
-    if len(encoded) > OSC_MOST:
+    through = environ.get("TMUX") or environ.get("STY") or "mosh-server" in above()
+    if len(encoded) > (MOSH_MOST if through else OSC_MOST):
         return ""
     return passed(f"\x1b]52;c;{encoded}\x07", environ)
 

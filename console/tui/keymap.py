@@ -14,6 +14,8 @@ from inventory.nearest import nearest
 
 Keymap = Mapping[str, tuple[str, ...]]
 """Command id -> Textual's names of its keys; commands that are not in it keep their own."""
+Table = dict[str, tuple[tuple[str, ...], frozenset[str]]]
+"""Command or move -> its keys and the screens it is on."""
 
 ALWAYS = {"ctrl+c": "leaves the console", "ctrl+q": "leaves the console"}
 """Keys that no file takes away."""
@@ -79,8 +81,9 @@ def keymap(remaps: Iterable[Remap]) -> dict[str, tuple[str, ...]]:
             )
         found[command] = tuple(_checked(key, command, remap.where) for key in remap.keys)
         where[command] = remap.where
+    table = _table(found)
     for command in found:
-        _conflict(command, found, where[command])
+        _conflict(command, table, where[command])
     return found
 
 
@@ -109,11 +112,11 @@ def _deliberate(key: str) -> bool:
     return "+" in key or (key[0] == "f" and key[1:].isdigit())
 
 
-def _conflict(command: str, found: Keymap, where: str) -> None:
-    mine = set(found[command])
-    for other, (keys, screens) in _table(found).items():
-        both = mine & set(keys)
-        together = _table(found)[command][1] & screens
+def _conflict(command: str, table: Table, where: str) -> None:
+    mine, mine_on = table[command]
+    for other, (keys, screens) in table.items():
+        both = set(mine) & set(keys)
+        together = mine_on & screens
         if other == command or not both or not together:
             continue
         key, screen = shown(min(both)), min(together)
@@ -123,8 +126,7 @@ def _conflict(command: str, found: Keymap, where: str) -> None:
         )  # fmt: skip
 
 
-def _table(found: Keymap) -> dict[str, tuple[tuple[str, ...], frozenset[str]]]:
-    """Command or move -> its keys and the screens it is on."""
+def _table(found: Keymap) -> Table:
     table = {c.id: (found.get(c.id, c.keys), frozenset(c.screens)) for c in commands.COMMANDS}
     every = frozenset(commands.EVERY)
     return table | {i: (found.get(i, keys), every) for i, keys in commands.MOVES.items()}

@@ -22,13 +22,6 @@ def signs(findings: Sequence[Finding], glyphs: Glyphs) -> dict[str, Cell]:
     return found
 
 
-def number(value: Scalar | None) -> float | None:
-    """A reading as a float; None for words, booleans and absent ones."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
-
-
 def word(values: Values, metric: str) -> str:
     """A reading as plain text, a dash when it is absent."""
     return plain(str(values[metric])) if metric in values else units.ABSENT

@@ -5,11 +5,10 @@ Columns drop whole by priority, as in the fleet grid; an absent reading is an en
 
 from __future__ import annotations
 
-import re
-
 from console import units
 from console.fleet import Fleet
-from console.tui.node_cells import Values, number, signs
+from console.tui.node_cells import Values, signs
+from console.tui.summary import LINK_UP
 from console.tui.text import (
     Cell,
     Column,
@@ -24,10 +23,11 @@ from console.tui.text import (
     spark,
 )
 from console.tui.theme import Glyphs
-from console.tui.words import N_, t
+from console.tui.words import N_, t, tn
 from probes.efficiency import efficiency, total
 from probes.event import Sample, Scalar
 from probes.facts import NodeFacts
+from probes.reading import number
 from probes.rules import Rules
 
 _GPU = (
@@ -176,11 +176,8 @@ def _pcie(pcie: Sample | None) -> str:
 def _links(nvlink: Sample | None) -> str:
     if nvlink is None:
         return units.ABSENT
-    states = [v for k, v in nvlink.values.items() if _LINK_UP.fullmatch(k)]
+    states = [v for k, v in nvlink.values.items() if LINK_UP.fullmatch(k)]
     return f"{sum(1 for up in states if up)}/{len(states)}" if states else units.ABSENT
-
-
-_LINK_UP = re.compile(r"link(\d+)_up")
 
 
 def links(facts: NodeFacts, width: int) -> list[Line]:
@@ -191,9 +188,9 @@ def links(facts: NodeFacts, width: int) -> list[Line]:
     for device, sample in facts.devices("nvlink"):
         if device in lost:  # what it said before is no present state
             continue
-        most = max(most, sum(1 for key in sample.values if _LINK_UP.fullmatch(key)))
+        most = max(most, sum(1 for key in sample.values if LINK_UP.fullmatch(key)))
         for key, value in sample.values.items():
-            match = _LINK_UP.fullmatch(key)
+            match = LINK_UP.fullmatch(key)
             if match is None:
                 continue
             total += 1
@@ -260,7 +257,7 @@ def fabric(facts: NodeFacts, width: int) -> list[Line]:
 
 
 def _on_bus(switches: float) -> str:
-    return t("{n} NVSwitches on the bus", n=f"{switches:.0f}")
+    return tn("1 NVSwitch on the bus", "{n} NVSwitches on the bus", round(switches))
 
 
 def _fabric(values: Values) -> str:

@@ -10,11 +10,12 @@ from typing import NamedTuple
 
 from console import units
 from console.tui.node_age import age_mark, faded
-from console.tui.node_cells import Values, number
+from console.tui.node_cells import Values
 from console.tui.text import Cell, Line, labelled, plain
-from console.tui.words import N_, t
+from console.tui.words import N_, t, tn
 from probes.event import Row
 from probes.facts import NodeFacts
+from probes.reading import number
 
 SLEEPERS_SHOWN = 6
 """Tasks in uninterruptible sleep; one hung file system leaves hundreds."""
@@ -119,7 +120,11 @@ def _services(facts: NodeFacts) -> Iterator[Told]:
     for row in sample.rows:
         name = str(row.get("service", "?"))
         restarts = number(sample.values.get(f"restarts_{name}"))
-        again = t(", restarted {n} times since boot", n=f"{restarts:.0f}") if restarts else ""
+        again = (
+            tn(", restarted once since boot", ", restarted {n} times since boot", round(restarts))
+            if restarts
+            else ""
+        )
         if row.get("running") is True:
             running += 1
             if again:
@@ -133,7 +138,7 @@ def _services(facts: NodeFacts) -> Iterator[Told]:
         yield Told(t("its log"), str(sample.values["fabricmanager_log"]), "services")
     if sample.values.get("systemctl_timeout") is True:
         yield Told(t("service"), t("systemd does not answer"), "services", wrong=True)
-    told = t("1 service runs") if running == 1 else t("{n} services run", n=running)
+    told = tn("1 service runs", "{n} services run", running)
     yield Told(t("service"), told, "services")
 
 

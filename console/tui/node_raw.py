@@ -10,7 +10,7 @@ from functools import cache
 from console import units
 from console.tui.node_age import age_mark, stale_s
 from console.tui.text import Cell, Column, Line, choose, cut, fit, plain, width_of
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.catalog import PROBES
 from probes.event import Row, Sample, Scalar
 from probes.facts import NodeFacts
@@ -98,7 +98,7 @@ def _body(sample: Sample, columns: list[Column], width: int, stale: bool) -> Ite
     for row in sample.rows[:ROWS_MOST]:
         yield (Cell(cut("    " + _row(row), width), style),)
     if len(sample.rows) > ROWS_MOST:
-        more = t("    and {n} more rows", n=len(sample.rows) - ROWS_MOST)
+        more = tn("    and 1 more row", "    and {n} more rows", len(sample.rows) - ROWS_MOST)
         yield (Cell(more, "dim"),)
 
 

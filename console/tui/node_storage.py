@@ -6,12 +6,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from console import units
-from console.tui.node_cells import Values, number, signs, word
+from console.tui.node_cells import Values, signs, word
 from console.tui.text import Cell, Column, Line, choose, fit, heading, joined, plain
 from console.tui.theme import Glyphs
 from console.tui.words import N_, t
 from probes.event import Finding, Sample
 from probes.facts import NodeFacts
+from probes.reading import number
 
 _COLUMNS = (
     Column("sign", "", 1, 0),

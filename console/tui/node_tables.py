@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from console import units
-from console.tui.node_cells import number, signs, word
+from console.tui.node_cells import signs, word
 from console.tui.text import Cell, Column, Line, choose, cut, fit, heading, joined, plain
 from console.tui.theme import Glyphs
 from console.tui.words import N_, t
 from probes.event import Finding, Row, Scalar
 from probes.facts import NodeFacts
+from probes.reading import number
 
 _PORT = (
     Column("sign", "", 1, 0),

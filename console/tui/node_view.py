@@ -24,7 +24,7 @@ from console.tui.summary import STALE_S, brief
 from console.tui.text import Cell, Line, cut, fit, labelled, plain
 from console.tui.theme import Glyphs, state_word, word
 from console.tui.view import SCHED_WORDS
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.event import Finding, Sample, Severity
 from probes.facts import NodeFacts
 
@@ -147,7 +147,7 @@ def _sections(
         ("storage",),
     )  # fmt: skip
     yield _Section("tests", t("tests"), lambda: node_tables.tests(facts, width))
-    raw = t("raw facts, {n} readings", n=node_raw.count(facts))
+    raw = tn("raw facts, 1 reading", "raw facts, {n} readings", node_raw.count(facts))
     yield _Section("raw", raw, lambda: _raw(facts, width, now, ask))
 
 
@@ -311,9 +311,9 @@ def _scheduler(facts: NodeFacts, width: int, now: float) -> list[Line]:
             if job.end_at
             else ""
         )
-        text = t(
-            "{id} {user} {name}, {n} nodes{end}",
-            id=job.id, user=job.user, name=job.name, n=job.nodes, end=end,
+        text = tn(
+            "{id} {user} {name}, 1 node{end}", "{id} {user} {name}, {n} nodes{end}", job.nodes,
+            id=job.id, user=job.user, name=job.name, end=end,
         )  # fmt: skip
         lines += labelled(t("job"), plain(text), width, "text")
     if not allocation.responding:

@@ -20,14 +20,7 @@ class Palette(Provider):
         screen = self.screen
         if not isinstance(screen, ActingScreen):
             return []
-        app = screen.console_app
-        modes = (screen.SCREEN_NAME, *(commands.REPLAY if app.player else ()))
-        offered = [
-            command
-            for mode in modes
-            for command in commands.offered(mode, read_only=app.engine.read_only, keys=app.keymap)
-        ]
-        return [(c, partial(screen.run_action, c.does)) for c in offered if c.palette]
+        return [(c, partial(screen.run_action, c.does)) for c in screen.offered() if c.palette]
 
     async def discover(self) -> Hits:
         """Everything, before anything is typed."""

@@ -12,7 +12,7 @@ from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
 from console.tui.view import SCHED_WORDS
-from console.tui.words import N_, t
+from console.tui.words import N_, t, tn
 from inventory.expressions import fold
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Finding
@@ -28,9 +28,8 @@ def title(act: str, names: Sequence[str]) -> str:
     """`Drain 3 nodes: gpu[003-005]`, of `Drain` in the operator's language."""
     if not names:
         return t("{act}: no node", act=act)
-    if len(names) == 1:
-        return t("{act} 1 node: {names}", act=act, names=fold(names))
-    return t("{act} {n} nodes: {names}", act=act, n=len(names), names=fold(names))
+    told = fold(names)
+    return tn("{act} 1 node: {names}", "{act} {n} nodes: {names}", len(names), act=act, names=told)
 
 
 def act(verb: str) -> str:
@@ -47,7 +46,7 @@ def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
         lines += labelled(t("run"), plain(shlex.join(command)), width, "text")
     for warning in plan.warnings:
         lines += labelled(glyphs.warn, plain(warning), width, "warn")
-    for why, names in _grouped(plan.refused).items():
+    for why, names in grouped(plan.refused).items():
         lines += labelled(t("leave"), f"{fold(names)}: {plain(why)}", width, "unknown")
     if not plan.nodes:
         lines += labelled("", t("Nothing would be done."), width, "title")
@@ -72,14 +71,21 @@ def _state(allocation: Allocation | None, *, reason: bool = True) -> str:
         return t("unknown to the scheduler")
     told = [SCHED_WORDS.get(allocation.state, allocation.state)]
     told += [
-        t("job {id} {user} on {n} nodes", id=job.id, user=job.user, n=job.nodes)
+        tn(
+            "job {id} {user} on 1 node",
+            "job {id} {user} on {n} nodes",
+            job.nodes,
+            id=job.id,
+            user=job.user,
+        )
         for job in allocation.jobs
     ]
     told += [f'"{allocation.reason}"'] if reason and allocation.reason else []
     return plain(", ".join(told))
 
 
-def _grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
+def grouped(refused: Mapping[str, str]) -> dict[str, list[str]]:
+    """Reason -> the nodes that are refused for it."""
     groups: dict[str, list[str]] = {}
     for name, why in refused.items():
         groups.setdefault(why, []).append(name)
@@ -120,8 +126,8 @@ def _head(plan: Plan, glyphs: Glyphs, over: bool) -> str:
         return t("drain finished") if plan.verb == "drain" else t("resume finished")
     n, more = len(plan.nodes), glyphs.more
     if plan.verb == "drain":
-        return t("draining {n} nodes{more}", n=n, more=more)
-    return t("resuming {n} nodes{more}", n=n, more=more)
+        return tn("draining 1 node{more}", "draining {n} nodes{more}", n, more=more)
+    return tn("resuming 1 node{more}", "resuming {n} nodes{more}", n, more=more)
 
 
 def _now(allocation: Allocation | None) -> str:

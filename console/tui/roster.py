@@ -16,8 +16,8 @@ from console.fleet import Fleet
 from console.tui.budget import OutOfTime, within
 from console.tui.filter import Filter, FilterError
 from console.tui.summary import Summary, summarise
+from console.tui.views.table import check_order
 from console.tui.words import N_, t
-from inventory.errors import UsageError
 from probes.event import Severity
 
 Key = Callable[[Summary, int], Any]
@@ -59,7 +59,7 @@ class Roster:
     """Order, filter and marks over a Fleet."""
 
     def __init__(self, fleet: Fleet) -> None:
-        """All nodes shown, worst first, nothing marked."""
+        """All nodes shown, worst first, nothing marked. `fleet` is what is shown (tui.still)."""
         self.fleet = fleet
         self.index = {name: i for i, name in enumerate(fleet.nodes)}
         self.filter = Filter()
@@ -70,30 +70,15 @@ class Roster:
         self.marked: set[str] = set()
         self._summaries: dict[str, Summary] = {}
         self._stale: dict[str, None] = dict.fromkeys(fleet.nodes)
-        self._held: set[str] | None = None
-        """Nodes with news since the roster was frozen; None while it is not."""
 
     def changed(self, names: Iterable[str]) -> None:
         """These nodes have news; their summaries are rebuilt when somebody looks."""
-        if self._held is not None:
-            self._held.update(names)
-        else:
-            self._stale.update(dict.fromkeys(names))
+        self._stale.update(dict.fromkeys(names))
 
     def forget(self) -> None:
         """The Fleet holds another moment: nothing known of any node is true any more."""
         self._summaries.clear()
         self._stale.clear()
-
-    def freeze(self) -> None:
-        """Keep every summary as it is now, whatever the Fleet learns."""
-        self.build(float("inf"))
-        self._held = set()
-
-    def thaw(self) -> None:
-        """Follow the Fleet again."""
-        held, self._held = self._held or set(), None
-        self.changed(held)
 
     def summary(self, name: str) -> Summary:
         """The node's summary, rebuilt if the node changed since."""
@@ -142,13 +127,13 @@ class Roster:
         if not self.filter:
             return list(self.index)
         if not self.filter.searches:
-            return [n for n in self.index if self.filter(self._subject(n, now))]
+            return [n for n in self.index if self.filter(self._subject(n, now, self.filter))]
         self._decide(now)
         return [n for n in self.index if n not in self._decided or self._decided[n][1]]
 
     def _decide(self, now: float) -> bool:
         """Apply a filter that may take any time to what changed; whether the time sufficed."""
-        subjects = {n: self._subject(n, now) for n in self.index}
+        subjects = {n: self._subject(n, now, self.filter) for n in self.index}
         todo = [n for n, s in subjects.items() if self._decided.get(n, (None, True))[0] is not s]
 
         def work() -> None:
@@ -179,31 +164,24 @@ class Roster:
     def _worst_first(self, names: Iterable[str]) -> list[str]:
         """Names come in natural order, so sorting is dealing them out: 0.5 ms for 4,000."""
         heaps: dict[Severity, list[str]] = {severity: [] for severity in WORST_FIRST}
-        verdict = self._verdict
+        verdict = self.fleet.verdict
         for name in names:
             heaps[verdict(name)].append(name)
         found = [name for heap in heaps.values() for name in heap]
         return found[::-1] if self.reverse else found
 
-    def _verdict(self, name: str) -> Severity:
-        return self.fleet.verdict(name) if self._held is None else self._known(name).severity
-
     def _known(self, name: str) -> Summary:
         return self._summaries.get(name) or self.summary(name)
 
-    def _subject(self, name: str, now: float) -> Summary:
+    def _subject(self, name: str, now: float, wanted: Filter) -> Summary:
         summary = self._known(name)
-        if self.filter.reads_age:
+        if wanted.reads_age:
             return msgspec.structs.replace(summary, now=now)
         return summary
 
     def sort_by(self, name: str) -> None:
         """Choose an order; the same one again reverses it. Raises UsageError for an unknown one."""
-        if name not in SORTS:
-            raise UsageError(
-                t("there is no order {name}", name=repr(name)),
-                instead=t("one of {names}", names=" ".join(SORTS)),
-            )
+        check_order(SORTS, name)
         self.reverse = name == self.sort and not self.reverse
         self.sort = name
 
@@ -224,7 +202,8 @@ class Roster:
 
     def matching(self, text: str, now: float) -> list[str]:
         """Names that a filter expression matches, shown or not. Raises FilterError."""
-        wanted, subjects = Filter(text), [self._subject(name, now) for name in self.index]
+        wanted = Filter(text)
+        subjects = [self._subject(name, now, wanted) for name in self.index]
         try:
             found = within(SEARCH_S, lambda: [s.name for s in subjects if wanted(s)])
         except OutOfTime:

@@ -8,6 +8,7 @@ from typing import Any
 
 import textual.screen
 from rich.console import RenderableType
+from textual import events
 from textual.app import App
 from textual.screen import Screen
 from textual.timer import Timer
@@ -63,6 +64,11 @@ class Speaking(App[None]):
             self._resized.stop()
         self._resized = self.set_timer(SETTLED_S, self.repaint)
 
+    async def on_event(self, event: events.Event) -> None:
+        """Whoever has left types no more: a screen that opened now would find nothing of itself."""
+        if self.return_code is None or not isinstance(event, events.InputEvent):
+            await super().on_event(event)
+
     def repaint(self) -> None:
         """Send the whole screen again, whatever the terminal is believed to show."""
         if not self._screen_stack:
@@ -98,10 +104,11 @@ class Speaking(App[None]):
             self.escape("\a")
         self.escape(copying.passed(notice(self.preferences.notify, told), os.environ))
 
-    @property
-    def deliberate(self) -> bool:
-        """The last key was pressed by itself: only then a confirmation counts."""
-        return getattr(self._driver, "deliberate", True)
+    def confirms(self, shown_at: float) -> bool:
+        """Whether the last key may confirm what is on the screen since then (monotonic seconds).
+        A driver that is no terminal has no paste."""
+        driver = self._driver
+        return driver.confirms(shown_at) if isinstance(driver, Terminal) else True
 
     def flooded(self) -> None:
         """More came at once than anybody types."""

@@ -12,10 +12,13 @@ from collections.abc import Collection, Mapping, Sequence
 from msgspec import Struct
 
 from console.tui.text import plain
+from console.tui.theme import word
+from console.tui.words import t
 from inventory.scheduler import Allocation
 from probes.event import Finding, NodeState, Sample, Scalar, Severity
 from probes.facts import NodeFacts
 from probes.ports import PHYSICAL, port_role
+from probes.reading import number
 
 STALE_INTERVALS = 3
 """A reading older than this many intervals is drawn as stale; as stale.intervals."""
@@ -25,7 +28,7 @@ IB_ACTIVE = 4
 """`state` of an InfiniBand or RoCE port that carries traffic (IBTA port state 4: ACTIVE)."""
 CURRENT = frozenset({NodeState.UP, NodeState.DEGRADED, NodeState.HUNG, NodeState.ENDED})
 """Conversation states in which readings are still coming, or were complete."""
-_LINK_UP = re.compile(r"link\d+_up")
+LINK_UP = re.compile(r"link(\d+)_up")
 _ADDRESS = re.compile(r" at [0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7](, slot \w+)?")
 _FROM = re.compile(r" \(\S+ (on|from) \S+\)")
 """What a file system is and where it comes from, as probes/checks/storage.py says it."""
@@ -183,7 +186,7 @@ def summarise(
         gpus=gpus,
         links=links,
         ports=ports,
-        load=_number(facts.value("host", "", "load1")),
+        load=number(facts.value("host", "", "load1")),
         jobs=jobs,
         users=users,
         finding=top,
@@ -224,9 +227,13 @@ def brief(say: str) -> str:
 def _headline(facts: NodeFacts, findings: Sequence[Finding]) -> tuple[str, Severity]:
     top = next((f for f in findings if not f.acknowledged), None)
     if top is not None:
-        return brief(plain(top.say)), top.severity
+        text, worst = brief(plain(top.say)), findings[0].severity
+        if worst.rank > top.severity.rank:
+            # Else nothing in the row says why its verdict is worse than what it tells.
+            text = t("{worst} acknowledged; {what}", worst=word(worst), what=text)
+        return text, top.severity
     if findings:
-        return brief(plain(findings[0].say)), Severity.INFO
+        return t("acknowledged: {what}", what=brief(plain(findings[0].say))), Severity.INFO
     if facts.status is not None and facts.state not in (NodeState.UP, NodeState.ENDED):
         return plain(facts.status.text), Severity.UNKNOWN
     return "", Severity.OK
@@ -247,7 +254,7 @@ def _devices(
 def _told_links(facts: NodeFacts) -> dict[str, list[Scalar]]:
     """GPU -> whether each of its links is up."""
     return {
-        device: [v for k, v in sample.values.items() if _LINK_UP.fullmatch(k)]
+        device: [v for k, v in sample.values.items() if LINK_UP.fullmatch(k)]
         for device, sample in facts.devices("nvlink")
     }
 
@@ -283,8 +290,8 @@ def _gpus(facts: NodeFacts, samples: Sequence[Sample]) -> Gpus:
     memory = [
         100.0 * used / total
         for v in answering
-        if (used := _number(v.get("mem_used_bytes"))) is not None
-        and (total := _number(v.get("mem_total_bytes")))
+        if (used := number(v.get("mem_used_bytes"))) is not None
+        and (total := number(v.get("mem_total_bytes")))
     ]
     return Gpus(
         answering=len(answering) if samples or _none_there(facts) else None,
@@ -305,15 +312,9 @@ def _none_there(facts: NodeFacts) -> bool:
 def _expected(facts: NodeFacts, seen: int) -> int | None:
     if facts.node.gpus is not None:
         return facts.node.gpus
-    on_bus = _number(facts.value("inventory", "", "pci_gpu_count"))
+    on_bus = number(facts.value("inventory", "", "pci_gpu_count"))
     return max(int(on_bus or 0), seen) or None
 
 
 def _readings(values: Sequence[dict[str, Scalar]], metric: str) -> list[float]:
-    return [number for v in values if (number := _number(v.get(metric))) is not None]
-
-
-def _number(value: Scalar | None) -> float | None:
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        return None
-    return float(value)
+    return [found for v in values if (found := number(v.get(metric))) is not None]

@@ -12,16 +12,25 @@ import asyncio
 import codecs
 import os
 import select
+import signal
 import threading
 import time
-from collections.abc import Callable, Iterable
-from typing import IO, Any
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TextIO
 
+from textual import events
 from textual._xterm_parser import XTermParser
 from textual.app import App
+from textual.constants import ESCAPE_DELAY
 from textual.drivers.linux_driver import LinuxDriver
+from textual.geometry import Size
 from textual.message import Message
 
+from console import charset, written
+from console.above import above
+from console.tui.keymap import Keymap
+from console.tui.text import ascii_only
+from console.tui.theme import ASCII, Look
 from console.tui.typed import Typed
 
 QUEUED_WRITES = 12
@@ -35,9 +44,12 @@ WAIT_MS = 100
 class _Screen:
     """The output stream, made safe: once the terminal is gone, writing does nothing."""
 
-    def __init__(self, stream: IO[str] | None, drained: Callable[[], None]) -> None:
+    def __init__(
+        self, stream: TextIO | None, drained: Callable[[], None], look: Look | None = None
+    ) -> None:
         self._stream = stream
         self._drained = drained
+        self._look = look
         self.gone = False
 
     def write(self, text: str) -> None:
@@ -45,9 +57,14 @@ class _Screen:
         if self.gone or self._stream is None:
             return
         try:
-            self._stream.write(text)
+            data = self._shown(text).encode(self._stream.encoding, self._stream.errors or "strict")
+            written.whole(self._stream.fileno(), data)
         except (OSError, ValueError):
             self.gone = True
+
+    def _shown(self, text: str) -> str:
+        """What this terminal can show: frames and notices of Textual's have signs of their own."""
+        return ascii_only(text) if self._look and self._look.glyphs is ASCII else text
 
     def flush(self) -> None:
         """Called by the writer thread when no frame is waiting."""
@@ -70,24 +87,27 @@ class Terminal(LinuxDriver):
     def __init__(self, app: App[Any], **options: Any) -> None:
         """Same options as LinuxDriver; the app may have a `repaint` that sends the whole screen."""
         super().__init__(app, **options)
-        self._file = _Screen(self._file, self._drained)  # type: ignore[assignment]
+        look: Look | None = getattr(app, "look", None)
+        self._file = _Screen(self._file, self._drained, look)  # type: ignore[assignment]
         self._asleep = True
         self._behind = False
         self._repaint: Callable[[], object] = getattr(app, "repaint", app.refresh)
         self._running_loop: asyncio.AbstractEventLoop | None = None
         self._taken: Callable[[], object] = getattr(app, "terminal_taken", lambda: None)
-        self._typed = Typed()
+        keys: Keymap = getattr(app, "keymap", {})
+        alt = any(key.startswith("alt+") for mine in keys.values() for key in mine)
+        self._typed = Typed(0.0 if alt else ESCAPE_DELAY / 2)
         self._flooded: Callable[[], object] = getattr(app, "flooded", app.bell)
 
-    @property
-    def deliberate(self) -> bool:
-        """The last key was pressed, not pasted."""
-        return self._typed.deliberate
+    def confirms(self, shown_at: float) -> bool:
+        """The last key was pressed, not pasted, by somebody who had seen what is shown since then
+        (monotonic seconds)."""
+        return self._typed.confirms(shown_at)
 
     def run_input_thread(self) -> None:
         """Read keys until the application ends."""
         parser = XTermParser(self._debug)
-        decode = codecs.getincrementaldecoder("utf-8")("replace").decode
+        decode = codecs.getincrementaldecoder(charset.for_keys(charset.here()))("replace").decode
         poll = select.poll()
         poll.register(self.fileno, select.POLLIN)
         while not self.exit_event.is_set():
@@ -106,8 +126,8 @@ class Terminal(LinuxDriver):
         except OSError:
             return b""
 
-    def _pass(self, events: Iterable[Message]) -> None:
-        for event in events:
+    def _pass(self, typed: Iterable[Message]) -> None:
+        for event in typed:
             self.process_message(event)
 
     def _sieved(self, text: str) -> str:
@@ -122,7 +142,30 @@ class Terminal(LinuxDriver):
         self._asleep = False
         self._taken()
         self._running_loop = asyncio.get_running_loop()
+        size = self._get_terminal_size()
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        # Textual's own handler runs inside itself when sizes follow each other quickly, and then
+        # the size that was read first is told last.
+        self._running_loop.add_signal_handler(signal.SIGWINCH, self._resized)
+        if size != self._get_terminal_size():
+            self._resized()
+
+    def _resized(self) -> None:
+        if not self._in_band_window_resize:
+            size = Size(*self._get_terminal_size())
+            self._app.post_message(events.Resize(size, size))
+
+    def _enable_mouse_support(self) -> None:
+        """Not in GNU screen: while the mouse is on it keeps a lone escape until the next key comes
+        (4.9, tried), and the two are then one key with Alt."""
+        if not _in_screen(os.environ):
+            super()._enable_mouse_support()
+
+    def stop_application_mode(self) -> None:
+        """Leave a clean screen: mosh and, as it comes, GNU screen have no second one to go back
+        from, and what comes next would be written into ours."""
+        self.write("\x1b[0m\x1b[H\x1b[2J")
+        super().stop_application_mode()
 
     def _sigcont_application(self, *signal_and_frame: object) -> None:
         """Take the terminal back after SIGTSTP only.
@@ -150,8 +193,9 @@ class Terminal(LinuxDriver):
         if self._asleep or writer is None:
             return False
         if writer._queue.qsize() >= QUEUED_WRITES:
+            # Looked at again, as the writer may have told of its end before it could know of this.
             self._behind = True
-            return False
+            self._behind = bool(writer._queue.qsize())
         return not self._behind
 
     def write(self, data: str) -> None:
@@ -174,6 +218,19 @@ class Terminal(LinuxDriver):
         if self._behind:
             self._behind = False
             self._repaint()
+
+
+def _in_screen(environ: Mapping[str, str]) -> bool:
+    """Whether GNU screen is next above us, as far as can be told; both inherit the other's names.
+
+    Over ssh only TERM comes along: `screen.xterm-256color` is its own, `screen` is also tmux'.
+    """
+    if environ.get("TERM", "").startswith("screen."):
+        return True
+    if not environ.get("STY"):
+        return False
+    nearest = (name for name in above() if name.startswith(("screen", "tmux")))
+    return next(nearest, "screen").startswith("screen")
 
 
 class HangUp:

@@ -17,6 +17,8 @@ from console.tui.words import t
 MORE = "…"
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
 _STACKED = frozenset({"Mn", "Me"})
+LEVELS = "▁▂▃▄▅▆▇█"
+LEVELS_ASCII = "_.-=+*#@"
 _TO_ASCII = str.maketrans(
     {
         "–": "-",
@@ -27,12 +29,13 @@ _TO_ASCII = str.maketrans(
         "°": "",
         "≥": ">",
         "≤": "<",
-        "│": "|",
-        "└": "+",
+        **dict(zip(LEVELS, LEVELS_ASCII, strict=True)),
+        # Frames, scroll bars and cursors of widgets that are not ours.
+        **dict.fromkeys("─━═▔", "-"),
+        **dict.fromkeys("│┃║▌▐▎▏▕▊", "|"),
+        **dict.fromkeys("╭╮╰╯┌┐└┘┏┓┗┛╔╗╚╝", "+"),
     }
 )
-LEVELS = "▁▂▃▄▅▆▇█"
-LEVELS_ASCII = "_.-=+*#@"
 
 
 class Cell(NamedTuple):
@@ -62,11 +65,11 @@ def _harmless(char: str) -> str:
 
 
 def ascii_only(text: str) -> str:
-    """`text` for a terminal that can carry ASCII only; what has no equivalent becomes "?"."""
+    """`text` for a terminal that carries ASCII only; "?" for each cell that has no equivalent."""
     if text.isascii():
         return text
-    levels = str.maketrans(LEVELS, LEVELS_ASCII)
-    return text.translate(_TO_ASCII).translate(levels).encode("ascii", "replace").decode("ascii")
+    told = text.translate(_TO_ASCII)
+    return "".join(char if char.isascii() else "?" * cell_len(char) for char in told)
 
 
 def width_of(text: str) -> int:
@@ -122,12 +125,15 @@ def _break(text: str, end: int) -> int:
     return -1
 
 
-def spark(values: Sequence[float], width: int, low: float, high: float) -> str:
-    """The last `width` values as bars between `low` and `high`; fewer values, shorter text."""
+def spark(values: Sequence[float | None], width: int, low: float, high: float) -> str:
+    """The last `width` values as bars between `low` and `high`, a blank where there was none;
+    fewer values, shorter text."""
     span = max(high - low, 1e-9)
     top = len(LEVELS) - 1
-    shares = ((value - low) / span for value in list(values)[-width:])
-    return "".join(LEVELS[max(0, min(top, int(share * top + 0.5)))] for share in shares)
+    return "".join(
+        " " if value is None else LEVELS[max(0, min(top, int((value - low) / span * top + 0.5)))]
+        for value in list(values)[-width:]
+    )
 
 
 class Column(NamedTuple):

@@ -15,6 +15,7 @@ from typing import NamedTuple
 from rich.style import Style
 from textual.theme import Theme
 
+from console import charset
 from console.tui.palettes import MONO, THEMES
 from console.tui.words import N_, t
 from inventory.errors import UsageError
@@ -47,12 +48,8 @@ ASCII = Glyphs("+", "i", "!", "X", "?", "*", "-", "~", "-", "^", "v", ">")
 
 
 def glyphs_for(encoding: str | None) -> Glyphs:
-    """The Unicode table when the terminal's encoding can carry it, else the ASCII one."""
-    try:
-        "".join(UNICODE).encode(encoding or "ascii")
-    except (UnicodeEncodeError, LookupError):
-        return ASCII
-    return UNICODE
+    """The Unicode table for UTF-8 (charset.py says why only there), else the ASCII one."""
+    return UNICODE if charset.is_utf8(encoding) else ASCII
 
 
 WORDS: Mapping[Severity, str] = {
@@ -173,7 +170,7 @@ def look_here(encoding: str | None, *, theme: str = "auto", ascii: bool = False)
     `ascii` asks for ASCII glyphs even where the encoding could carry more. Raises UsageError for a
     theme that does not exist.
     """
-    glyphs = ASCII if ascii else glyphs_for(encoding)
+    glyphs = ASCII if ascii else glyphs_for(charset.of(os.environ, encoding))
     return Look(glyphs, depth_of(os.environ), theme, ground_of(os.environ))
 
 

@@ -10,6 +10,7 @@ from console.tui import commands
 from console.tui.keymap import Keymap
 from console.tui.screens.acting import ActingScreen
 from console.tui.screens.prompting import PromptingScreen
+from console.tui.still import Still
 from console.tui.text import plain
 from console.tui.walking import Walking
 from console.tui.words import t
@@ -33,6 +34,7 @@ class Ticking(Walking):
     """An app that follows its Fleet."""
 
     keymap: Keymap
+    still: Still
     player: Player | None
     """Set when a recording is shown: then it is the player that ticks."""
     _answered: dict[str, float]
@@ -63,8 +65,8 @@ class Ticking(Walking):
         self._ring()
         if not self.paused:
             self._changed(self.fleet.take_dirty())
-            if self.roster.reads_values:
-                await self.read_all()
+        if self.roster.reads_values:
+            await self.read_all()
         screen = self.screen
         if isinstance(screen, ActingScreen) and screen.is_mounted:
             screen.redraw(self.now())
@@ -98,12 +100,18 @@ class Ticking(Walking):
             self.player.toggle()
         elif self.paused:
             self.paused_at = None
-            self.roster.thaw()
+            self.still.follow()
+            self.run_worker(self._forget(), group="forget", exit_on_error=False, exclusive=True)
             self._changed(self.fleet.take_dirty())
         else:
             self._changed(self.fleet.take_dirty())
-            self.roster.freeze()
             self.paused_at = self.clock()
+            self.still.hold(self.paused_at)
+            self.announcer.hold()
+
+    async def _forget(self) -> None:
+        while self.still.forget():  # noqa: ASYNC110 - gives way to keys
+            await asyncio.sleep(BREATH_S)
 
     def acknowledge(self, *findings: Finding) -> None:
         """The operator has seen them."""
@@ -111,9 +119,10 @@ class Ticking(Walking):
             self.notify(t("a replay acknowledges nothing: what was found then stays as it was"))
             return
         for finding in findings:
-            self.fleet.acknowledge(finding.node, finding.rule, finding.device)
+            self.still.acknowledge(finding.node, finding.rule, finding.device)
         self.fleet.tick(self.clock(), SLICE_S)
-        self._changed(self.fleet.take_dirty())
+        news = {finding.node for finding in findings}
+        self._changed(news if self.paused else self.fleet.take_dirty())
         first, more = findings[0], len(findings) - 1
         said = plain(first.say)
         if more:

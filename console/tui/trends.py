@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 
 from console.fleet import Fleet
-from console.tui.text import LEVELS
+from console.tui.text import spark
 from console.tui.theme import Glyphs
 
 METRIC = "util_percent"
@@ -29,14 +29,10 @@ class Trends:
     def __init__(self) -> None:
         """Nothing drawn yet."""
         self._made: dict[str, tuple[int, str]] = {}
-        self.frozen = False
-        """Whether what was drawn stays; what was not is blank."""
 
     def of(self, fleet: Fleet, name: str, glyphs: Glyphs) -> str:
         """WIDTH cells."""
         known = self._made.get(name)
-        if self.frozen:
-            return known[1] if known else GAP * WIDTH
         piece = int(fleet.seen.get(name, 0.0) // CELL_S)
         if known is None or known[0] != piece:
             known = self._made[name] = piece, drawn(means(fleet, name, piece), glyphs)
@@ -66,11 +62,7 @@ def means(fleet: Fleet, name: str, until: int) -> list[float | None]:
 
 def drawn(values: Sequence[float | None], glyphs: Glyphs) -> str:
     """Bars between 0 and 100 %, a blank where nothing was read, and which way it goes."""
-    top = len(LEVELS) - 1
-    bars = "".join(
-        GAP if v is None else LEVELS[max(0, min(top, int(v / 100 * top + 0.5)))] for v in values
-    )
-    return f"{bars} {arrow(values, glyphs)}"
+    return f"{spark(values, len(values), 0.0, 100.0)} {arrow(values, glyphs)}"
 
 
 def arrow(values: Sequence[float | None], glyphs: Glyphs) -> str:

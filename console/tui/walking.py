@@ -31,7 +31,8 @@ class Walking(Speaking):
 
     @property
     def fleet(self) -> Fleet:
-        """The engine's memory of all nodes."""
+        """The engine's memory of all nodes, for acting: of the present also while the screen is
+        paused. What is drawn comes from `roster.fleet`."""
         return self.engine.fleet
 
     def get_default_screen(self) -> FleetScreen:

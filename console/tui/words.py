@@ -9,13 +9,13 @@ function that draws a word would put it into every signature of the screen.
 
 from __future__ import annotations
 
-import codecs
 import gettext
 import os
 import re
-import sys
 from collections.abc import Mapping
 from pathlib import Path
+
+from console import charset
 
 LANGUAGES = ("en", "zh")
 DOMAIN = "gpuconsole"
@@ -29,6 +29,11 @@ def t(text: str, /, **values: object) -> str:
     # An empty message is the header of a catalogue.
     told = _catalogue.gettext(text) if text else text
     return told.format(**values) if values else told
+
+
+def tn(one: str, many: str, n: int, /, **values: object) -> str:
+    """`t` of `one` for a single thing, else of `many` with `{n}`. Two literals."""
+    return t(one if n == 1 else many, n=n, **values)
 
 
 def N_(text: str, /) -> str:  # noqa: N802 - gettext's usual name
@@ -50,8 +55,7 @@ def use(language: str) -> None:
 
 def speak(wanted: str = "auto", *, ascii: bool = False) -> None:  # noqa: A002 - as preferences say
     """Use the language that the operator wants and this process's terminal can show."""
-    encoding = "ascii" if ascii else getattr(sys.__stderr__, "encoding", None)
-    use(language_of(os.environ, encoding, wanted))
+    use(language_of(os.environ, "ascii" if ascii else charset.here(), wanted))
 
 
 def language_of(environ: Mapping[str, str], encoding: str | None, wanted: str = "auto") -> str:
@@ -65,12 +69,5 @@ def language_of(environ: Mapping[str, str], encoding: str | None, wanted: str = 
         names = ("LC_ALL", "LC_MESSAGES", "LANG")
         told = next((environ[name] for name in names if environ.get(name)), "")
         wanted = "zh" if re.match(r"zh(?![a-z])", told, re.IGNORECASE) else "en"
-    shown = _is_utf8(encoding) and environ.get("TERM") != "linux"
+    shown = charset.is_utf8(encoding) and environ.get("TERM") != "linux"
     return wanted if shown else "en"
-
-
-def _is_utf8(encoding: str | None) -> bool:
-    try:
-        return codecs.lookup(encoding or "ascii").name == "utf-8"
-    except LookupError:
-        return False

@@ -147,9 +147,12 @@ def _code(look: Look, device: str, number: int, call: str) -> Finding:
     label = look.facts.gpu_label(device)
     evidence = (f"{call} returned {number} ({known.name})",)
     if number == LOST:
-        readable = sum(1 for _, s in look.facts.devices("gpu") if "nvml_rc" not in s.values)
+        others = [s for other, s in look.facts.devices("gpu") if other != device]
+        readable = sum(1 for s in others if "nvml_rc" not in s.values)
         where = f"{_at(look, device)}{_slot(look, device)}"
-        say = f"{where} is lost (NVML {number}); {readable} other{_s(readable)} readable"
+        say = f"{where} is lost (NVML {number})"
+        if others:  # else none was read yet, and a count would be wrong
+            say += f"; {readable} other{_s(readable)} readable"
         return LOST_RULE.finding(look, say, evidence, device=device, label=label, value=number)
     if number == RESET_REQUIRED:
         say = f"{_at(look, device)} asks for a reset"

@@ -44,7 +44,8 @@ DRIVER_SLOW = Rule(
     id="driver.slow",
     title="The driver takes long to answer trivial questions",
     severity=Severity.WARN,
-    reads="the longest NVML call of each GPU between two answers",
+    reads="the longest NVML call of each GPU between two answers, without time in which the agent "
+    "itself got no CPU",
     cause="GPU firmware or driver is about to dead-lock, or the GPU is being reset; with "
     "persistence mode off each first call starts the GPU anew",
     action=Action.WATCH,

@@ -118,7 +118,10 @@ def _dumps(look: Look) -> Iterator[Finding]:
     if isinstance(number, int) and number > 0:
         name = str(look.facts.value("kernel_log", "", "crash_dump") or "")
         yield CRASH_DUMP.finding(
-            look, f"{number} files of a crashed kernel in /sys/fs/pstore", (name,), value=number
+            look,
+            f"{number} file{'s' * (number != 1)} of a crashed kernel in /sys/fs/pstore",
+            (name,),
+            value=number,
         )
 
 

@@ -7,9 +7,12 @@ Every probe obeys the same rules about hung calls, because they live here:
   gets `Stuck` and must leave that device out of its answer (the agent reports the hung call);
 * while NVML is closed for a GPU reset, every NVML call raises `Stuck`;
 * two stuck NVML devices, or one stuck NVML call without a device, mean the driver is stuck: every
-  NVML call raises `Stuck` until one of them returns.
+  NVML call raises `Stuck` until one of them returns;
+* no call is blamed for seconds in which this process itself could not run (no CPU to have, stopped,
+  a virtual machine on the move): the watch beats, and how late it comes is taken off.
 """
 
+import functools
 import threading
 import time
 
@@ -27,14 +30,20 @@ class Stuck(Exception):
 
 
 class Call:
-    """One call in flight: its name, the device (""), since when (mono seconds), which thread."""
+    """One call in flight: its name, the device (""), since when (mono seconds), which thread.
 
-    __slots__ = ("call", "device", "since", "thread")
+    `stalled_s` is what `Calls.stalled_s` said when it began.
+    """
 
-    def __init__(self, call: "str", device: "str", since: "float", thread: "int") -> "None":
+    __slots__ = ("call", "device", "since", "stalled_s", "thread")
+
+    def __init__(
+        self, call: "str", device: "str", since: "float", thread: "int", stalled_s: "float" = 0.0
+    ) -> "None":
         self.call = call
         self.device = device
         self.since = since
+        self.stalled_s = stalled_s
         self.thread = thread
 
 
@@ -75,6 +84,34 @@ class Calls:
         self._abandoned: "set[int]" = set()
         self._refused: "set[int]" = set()
         self._nvml_closed = False
+        self._pulse: "tuple[float, float | None]" = (0.0, None)
+        """Seconds stalled so far, and when the next beat is due; replaced as one."""
+
+    def beat(self, period_s: "float") -> "None":
+        """The watch runs and will be back in `period_s`; later than that counts as stalled."""
+        now = self.clock()
+        self._pulse = (self.stalled_s(now), now + period_s)
+
+    def stalled_s(self, now: "float") -> "float":
+        """Seconds until `now` in which this process could not run; 0 without a watch that beats.
+
+        At most one period of each stall is missed.
+        """
+        stalled, due = self._pulse
+        return stalled if due is None else stalled + max(0.0, now - due)
+
+    def timer(self) -> "Callable[[], float]":
+        """Seconds from here on, without those in which this process could not run."""
+        began = self.clock()
+        return functools.partial(self._ran_s, began, self.stalled_s(began))
+
+    def age_s(self, call: "Call") -> "float":
+        """How long a call takes already, without the time in which this process could not run."""
+        return self._ran_s(call.since, call.stalled_s)
+
+    def _ran_s(self, since: "float", stalled_s: "float") -> "float":
+        now = self.clock()
+        return now - since - (self.stalled_s(now) - stalled_s)
 
     def busy(self, call: "str", device: "str" = "") -> "Busy":
         """Record that this thread is inside `call` on `device`; raises Stuck instead of stacking.
@@ -91,13 +128,13 @@ class Calls:
                 holder = self._held.get(call.device)
                 if holder is None or holder.thread == call.thread:
                     break
-                now = self.clock()
-                wait_s = holder.since + self.deadline_s - now
+                wait_s = self.deadline_s - self.age_s(holder)
                 if wait_s <= 0:
                     self._refuse(call, "%s hangs in %s" % (call.device or "it", holder.call))
-                self._current[call.thread] = Call("wait for " + holder.call, "", now, call.thread)
+                self._now("wait for " + holder.call, call.thread)
                 self._free.wait(wait_s)
             call.since = self.clock()
+            call.stalled_s = self.stalled_s(call.since)
             if holder is None:
                 self._held[call.device] = call
             self._current[call.thread] = call
@@ -127,7 +164,11 @@ class Calls:
 
     def begin(self, thread: "int") -> "None":
         """This thread runs a probe's own code from now on."""
-        self._current[thread] = Call("", "", self.clock(), thread)
+        self._now("", thread)
+
+    def _now(self, what: "str", thread: "int") -> "None":
+        now = self.clock()
+        self._current[thread] = Call(what, "", now, thread, self.stalled_s(now))
 
     def end(self, thread: "int") -> "None":
         """This thread is outside any probe."""
@@ -182,7 +223,7 @@ class Calls:
         raise Stuck(why)
 
     def _late(self, call: "Call") -> "bool":
-        return self.clock() - call.since >= self.deadline_s
+        return self.age_s(call) >= self.deadline_s
 
     def _driver_stuck(self) -> "bool":
         late = [call for call in self._in_nvml() if self._late(call)]

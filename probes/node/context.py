@@ -72,7 +72,7 @@ class Context(Calls):
         """The first 64 KiB of a file under the root, or None when unreadable."""
         path = self.path(*parts)
         thread = threading.get_ident()
-        self._current[thread] = Call("read " + path, "", self.clock(), thread)
+        self._now("read " + path, thread)
         try:
             if not parts[0].lstrip("/").startswith(KERNELS):
                 _plain(path)

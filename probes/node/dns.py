@@ -70,7 +70,7 @@ def nameservers(text: "str") -> "tuple[list[str], bool]":
 
 
 def _own_name(ctx: "Context", name: "str") -> "Values":
-    began = ctx.mono()
+    spent_s = ctx.timer()
     try:
         with ctx.busy("getaddrinfo", "resolver"):
             try:
@@ -80,7 +80,7 @@ def _own_name(ctx: "Context", name: "str") -> "Values":
                 found = False
     except Stuck:
         return {}
-    return {"own_name_s": round(ctx.mono() - began, 4), "own_name_found": found}
+    return {"own_name_s": round(spent_s(), 4), "own_name_found": found}
 
 
 def _servers(ctx: "Context", name: "str", servers: "list[str]") -> "dict[str, Values]":
@@ -89,7 +89,7 @@ def _servers(ctx: "Context", name: "str", servers: "list[str]") -> "dict[str, Va
     found: "dict[str, Values]" = {}
     ident = os.urandom(2)
     question = query(ident, name)
-    began = ctx.mono()
+    spent_s = ctx.timer()
     for order, server in enumerate(servers):
         device = "ns " + server
         if device in found:
@@ -98,16 +98,13 @@ def _servers(ctx: "Context", name: "str", servers: "list[str]") -> "dict[str, Va
         link = _send(server, question)
         if link is not None:
             open_ones[link.fileno()] = (link, device)
-    while open_ones and ctx.mono() - began < ANSWER_S:
-        left_s = ANSWER_S - (ctx.mono() - began)
-        ready = _ready(list(open_ones), left_s)
-        if not ready:
-            break
+    while open_ones and spent_s() < ANSWER_S:
+        ready = _ready(list(open_ones), max(0.0, ANSWER_S - spent_s()))
         for number in ready:
             link, device = open_ones[number]
             said = _answered(link, ident)
             if said:
-                found[device].update(answers=True, answer_s=round(ctx.mono() - began, 4))
+                found[device].update(answers=True, answer_s=round(spent_s(), 4))
             if said is not False:
                 link.close()
                 del open_ones[number]

@@ -246,9 +246,10 @@ class Jobs:
         The running test's container and folder go with them.
         """
         job = self._job
+        bury: "list[str]" = []
         if job is not None:
             job.start_no_more()
-        bury = [] if job is None else job.bury  # the job's thread forgets it when the child is dead
+            bury, job.bury = job.bury, []  # run by its thread it would be killed below
         child = None if job is None else job.child
         if child is not None and child.returncode is None and not os.path.exists(PROC_SELF):
             kill_tree(child.pid)

@@ -139,11 +139,11 @@ class Library:
         if function is None:
             raise Failed(FUNCTION_NOT_FOUND, shown)
         with self.ctx.busy(shown, device):
-            began = self.ctx.mono()
+            spent_s = self.ctx.timer()
             try:
                 return _translated(self.pynvml, function, args, shown)
             finally:
-                self._timed(device, self.ctx.mono() - began, shown)
+                self._timed(device, spent_s(), shown)
 
     def _timed(self, device: "str", seconds: "float", shown: "str") -> "None":
         before = self._slowest.get(device)

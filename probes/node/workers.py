@@ -20,8 +20,12 @@ if TYPE_CHECKING:
 HUNG_REPEAT_S = 5.0
 """How often a hung call is reported again (wire protocol)."""
 
-WATCH_S = 1.0
-"""How often the watch looks at most; a fifth of the deadline when that is shorter."""
+BEAT_S = 0.5
+"""How often the watch comes by at most; a tenth of the deadline when that is shorter. So much of a
+stall is blamed on a call: half of what driver.call_s allows. A beat costs up to 0.2 ms of CPU."""
+
+LOOK_BEATS = 2
+"""It looks at the calls in flight each so many times."""
 
 SPREAD_S = 0.05
 """A device read so much before its answer's time carries its own: a rate over the shortest window
@@ -223,9 +227,18 @@ class Crew:
             self.change.notify_all()
 
     def wait(self, limit_s: "float") -> "bool":
-        """Until each probe has given its answers of a pass; hung ones do not count."""
+        """Until each probe has given its answers of a pass; hung ones do not count.
+
+        The limit is of seconds in which this process could run.
+        """
+        spent_s = self.ctx.timer()
         with self.change:
-            return self.change.wait_for(lambda: not self._unfinished(), limit_s)
+            while self._unfinished():
+                left_s = limit_s - spent_s()
+                if left_s <= 0:
+                    return False
+                self.change.wait(left_s)
+        return True
 
     def give_up(self) -> "None":
         """Report each probe that has not answered in a pass and is not reported yet."""
@@ -251,12 +264,19 @@ class Crew:
 
     def _watch(self) -> "None":
         pause = threading.Event()
-        while not pause.wait(min(WATCH_S, self.ctx.deadline_s / 5)):
-            for worker in list(self.workers):
-                if worker.done:  # its thread's number may already be another's
-                    self.workers.remove(worker)
-                else:
-                    self._check(worker)
+        period_s = min(BEAT_S, self.ctx.deadline_s / 10)
+        while True:
+            for _ in range(LOOK_BEATS):
+                self.ctx.beat(period_s)
+                pause.wait(period_s)
+            self._look()
+
+    def _look(self) -> "None":
+        for worker in list(self.workers):
+            if worker.done:  # its thread's number may already be another's
+                self.workers.remove(worker)
+            else:
+                self._check(worker)
 
     def _check(self, worker: "Worker") -> "None":
         now = self.ctx.mono()
@@ -270,7 +290,7 @@ class Crew:
             worker.recovered()
         if call is None or worker.abandoned or (worker.follows and not call.call):
             return  # a stream waits for news in its own code
-        if now - call.since >= self.ctx.deadline_s:
+        if self.ctx.age_s(call) >= self.ctx.deadline_s:
             self._hung(worker, call)
 
     def _hung(self, worker: "Worker", call: "Call") -> "None":

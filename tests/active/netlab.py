@@ -176,7 +176,7 @@ class NetLab:
         kept = {k: v for k, v in os.environ.items() if k in ("HOME", "LANG", "USER", "PATH")}
         return subprocess.Popen(
             [*self.inside("sw"), sys.executable, "-m", "console.cli", "-i", inventory, "test",
-             "--timeout", "20", *arguments],
+             "--timeout", "60", *arguments],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env={**kept, **own, "PYTHONPATH": str(REPOSITORY)}, start_new_session=True,
         )  # fmt: skip

@@ -203,6 +203,13 @@ def test_glyphs_tell_tenths() -> None:
     assert shown == [" ", "✗", "0", "2", "9", "·", "·"]
 
 
+def test_a_share_beyond_all_measure_is_drawn() -> None:
+    """Ten times it is no number any more; a damaged result may hold such a figure."""
+    huge = 1.7e308
+    assert [matrix.cell_glyph(part) for part in (-huge, huge, float("nan"))] == ["0", "·", "0"]
+    assert [cells.bar(share, 4) for share in (-huge, huge)] == ["····", "████"]
+
+
 def test_a_folded_picture_names_the_ends_of_a_bad_path_and_nothing_else() -> None:
     base = campaigns.round_robin(100, slow=())
     runs = tuple(

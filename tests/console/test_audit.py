@@ -122,19 +122,19 @@ def test_consoles_that_write_at_once(tmp_path: Path) -> None:
     assert list(breaks(path)) == []
 
 
-def test_what_a_person_reads(path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_what_a_person_reads(path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     assert run(path, nodes="gpu2", verify=False, json=False) == 0
-    told = capsysbinary.readouterr().out.decode().splitlines()
+    told = capfdbinary.readouterr().out.decode().splitlines()
     assert len(told) == 2
     assert "drain  gpu2  intend  (xid 79)" in told[0]
     assert "gpu2  outcome  ok" in told[1]
 
 
 def test_no_file_is_nothing_done_and_nothing_verified(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     assert run(tmp_path / "no.jsonl", nodes="", verify=False, json=False) == 0
-    assert "nothing was drained" in capsys.readouterr().err
+    assert "nothing was drained" in capfd.readouterr().err
     with pytest.raises(UsageError, match="nothing was drained"):
         run(tmp_path / "no.jsonl", nodes="", verify=True, json=False)
 
@@ -235,7 +235,7 @@ def test_a_stopped_console_that_holds_the_file_stops_no_other(
     "text", ["\udcff no UTF-8", "quotes \" ' \\", "two\nlines", "\u202ebidi", "x" * 10_000]
 )
 def test_any_reason_is_one_line(
-    tmp_path: Path, text: str, capsysbinary: pytest.CaptureFixture[bytes]
+    tmp_path: Path, text: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     path = tmp_path / "audit.jsonl"
     plan = Plan(verb="drain", nodes=("gpu1",), reason=text, commands=())
@@ -244,33 +244,33 @@ def test_any_reason_is_one_line(
     assert len(lines(path)) == 2
     assert list(breaks(path)) == []
     assert run(path, nodes="", verify=False, json=False) == 0
-    told = capsysbinary.readouterr().out.decode()
+    told = capfdbinary.readouterr().out.decode()
     assert len(told.splitlines()) == 2
     assert "\u202e" not in told
 
 
-def test_lines_of_any_kind_are_read(path: Path, capsysbinary: pytest.CaptureFixture[bytes]) -> None:
+def test_lines_of_any_kind_are_read(path: Path, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
     odd = json.loads(lines(path)[2])
     odd["at"], odd["who"]["ssh_client"], odd["node"] = 1e300, "  ", "\u001b]0;x\u0007gpu9"
     with path.open("ab") as file:
         file.write(json.dumps(odd).encode() + b"\n" + os.urandom(5000) + b"\n")
         file.write(b"[" * 200_000 + b"\n" + b'"\xff"\n')
     assert run(path, nodes="", verify=False, json=False) == 0
-    out = capsysbinary.readouterr().out
+    out = capfdbinary.readouterr().out
     assert out.count(b"gpu9") == 1
     assert b"\x1b" not in out
     assert run(path, nodes="", verify=True, json=False) == 2
 
 
 def test_an_intent_without_an_outcome_is_told(
-    path: Path, capsys: pytest.CaptureFixture[str]
+    path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """After kill -9 nobody wrote the outcome."""
     Audit(path).intend(Plan(verb="drain", nodes=("gpu7",), reason="x", commands=()))
     assert run(path, nodes="gpu7", verify=False, json=False) == 0
-    assert f"{path}:6: gpu7: no outcome" in capsys.readouterr().err
+    assert f"{path}:6: gpu7: no outcome" in capfd.readouterr().err
     assert run(path, nodes="gpu1", verify=False, json=False) == 0
-    assert "no outcome" not in capsys.readouterr().err
+    assert "no outcome" not in capfd.readouterr().err
 
 
 def test_who_is_not_what_the_environment_says(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,13 @@ def test_parsing_imports_no_heavy_library(arguments: list[str]) -> None:
         (["drain", "gpu1"], "drain --help` lists"),
         (["evidence", "gpu1", "gpu2"], "gpu005,gpu006"),
         (["--json", "--fail-on", "never"], "never"),
+        (["--fail-on", "critical"], "--fail-on: is for --json"),
+        (["--fail-on", "critical", "audit"], "--fail-on: is for --json"),
+        (["--json", "audit"], "--json: belongs behind audit; gpuconsole audit --json"),
+        (["--theme", "light", "--json"], "--theme: is for the console alone"),
+        (["--no-mouse", "audit"], "--no-mouse: is for the console alone"),
+        (["--tour", "--demo", "--json"], "--tour: is for the console alone"),
+        (["--dry-run", "--json"], "--dry-run: is for --drain-on"),
         (["no-such-command"], "no-such-command"),
         ([], "needs a terminal"),
         (["--json", "--nodes", "4"], "--demo"),
@@ -122,7 +129,7 @@ def test_what_is_done_to_the_embedded_cluster_is_written_apart(
 ) -> None:
     """A drain or a passed test of the demo must not count for the real node of that name."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
-    quick = ("--demo", "--nodes", "2", "--window", "0.1")
+    quick = ("--demo", "--nodes", "2", "--window", "0.1", "--timeout", "60")
     done = gpuconsole("drain", "gpu001", "--reason", "x", "--yes", *quick)
     assert done.returncode == 0, done.stderr
     ours = tmp_path / "gpuconsole"

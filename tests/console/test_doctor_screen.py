@@ -82,7 +82,9 @@ def test_what_must_be_mended_is_told_with_the_line_to_write(
     [
         ({"TERM": "linux"}, (), "Linux console"),
         ({"TERM": "screen", "STY": "1.pts"}, ("bash", "screen"), "no clipboard in screen"),
+        ({"TERM": "screen", "STY": "1.pts"}, ("bash", "screen"), "maptimeout 10"),
         (GOOD, ("bash", "mosh-server"), "mosh 1.4"),
+        (GOOD, ("bash", "mosh-server"), "MOSH_SERVER_NETWORK_TMOUT=86400"),
         ({**GOOD, "TERM_PROGRAM": "Apple_Terminal"}, (), "Terminal.app"),
         ({**GOOD, "NO_COLOR": "1"}, (), "NO_COLOR is set"),
         ({"TERM": "vt100"}, (), "TERM=xterm-256color"),

@@ -152,6 +152,10 @@ def test_nothing_that_a_node_says_can_break_the_file(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------- the command
 
 
+DEMO = ("--demo", "--timeout", "60")
+"""A busy machine has its time: a node that did not answer teaches nothing."""
+
+
 def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [*COMMAND, *words], capture_output=True, text=True, timeout=90, check=False
@@ -160,7 +164,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
 
 def test_from_the_command_line_to_an_overlay_in_force(tmp_path: Path) -> None:
     path = tmp_path / "learned.yaml"
-    done = run("doctor", "--learn", "--demo", "-o", str(path))
+    done = run("doctor", "--learn", *DEMO, "-o", str(path))
     assert done.returncode == 0, done.stderr
     assert done.stdout == ""
     rules = load_rules(path)
@@ -168,11 +172,11 @@ def test_from_the_command_line_to_an_overlay_in_force(tmp_path: Path) -> None:
     assert "fabricmanager" in rules.roles["compute"]["services"].values
     before = path.read_text(encoding="utf-8")
     assert "# left out: gpu005, critical" in before
-    again = run("doctor", "--learn", "--demo", "-o", str(path))
+    again = run("doctor", "--learn", *DEMO, "-o", str(path))
     assert again.returncode == 64
     assert again.stderr == f"gpuconsole: {path}: it exists already; -o a new file\n"
     assert path.read_text(encoding="utf-8") == before
-    judged = run("--demo", "-w", "gpu001,gpu002", "--rules", str(path), "--json")
+    judged = run(*DEMO, "-w", "gpu001,gpu002", "--rules", str(path), "--json")
     document = json.loads(judged.stdout)
     rules_told = {f["rule"] for one in document["nodes"] for f in one["findings"]}
     assert "site.expected" not in rules_told
@@ -181,9 +185,9 @@ def test_from_the_command_line_to_an_overlay_in_force(tmp_path: Path) -> None:
 
 def test_nothing_learned_is_not_success(tmp_path: Path) -> None:
     path = tmp_path / "learned.yaml"
-    done = run("doctor", "--learn", "--demo", "-w", "gpu001,gpu002", "-o", str(path))
+    done = run("doctor", "--learn", *DEMO, "-w", "gpu001,gpu014", "-o", str(path))
     assert done.returncode == 3
-    assert "nothing to hold any role to" in done.stderr
+    assert "nothing to hold any role to: 1 of 2 nodes unknown\n" in done.stderr
     assert load_rules(path).roles == {}
 
 

@@ -100,7 +100,7 @@ def test_efficiency_is_an_estimate_and_absent_where_nothing_is_known(answer: Ans
 
 def test_fail_on_turns_lesser_trouble_into_zero() -> None:
     done = subprocess.run(
-        [*COMMAND, "-w", "gpu012", "--json", "--fail-on", "critical"],
+        [*COMMAND, "-w", "gpu012", "--json", "--fail-on", "critical", "--timeout", "60"],
         capture_output=True,
         timeout=60,
         check=False,
@@ -138,7 +138,7 @@ def console() -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
     yield start
     for process in running:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=60)
 
 
 def test_a_reader_that_leaves_early_ends_it_quietly(console: Start) -> None:
@@ -148,7 +148,7 @@ def test_a_reader_that_leaves_early_ends_it_quietly(console: Start) -> None:
     assert process.stderr is not None
     process.stdout.close()
     assert process.stderr.read() == b""
-    assert process.wait(timeout=30) == 0
+    assert process.wait(timeout=60) == 0
     process.stdout = None
 
 
@@ -161,7 +161,7 @@ def test_watch_streams_events_and_findings(console: Start) -> None:
         if "finding" in kinds and "allocation" in kinds:
             break
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert process.returncode == 130
     assert {event["node"] for events in kinds.values() for event in events} == {"gpu005"}
     assert any(finding["severity"] == "critical" for finding in kinds["finding"])
@@ -176,5 +176,5 @@ def test_no_agent_is_left_whatever_ends_it(console: Start, number: signal.Signal
     agents = descendants(process.pid)
     assert len(agents) >= 10
     os.kill(process.pid, number)
-    process.communicate(timeout=30)
+    process.communicate(timeout=60)
     assert gone(agents), [pid for pid in agents if alive(pid)]

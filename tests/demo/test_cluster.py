@@ -26,7 +26,7 @@ from inventory.node import Node
 from probes.bundle import AgentConfig, payload, remote_command
 from tests.conftest import Lab
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def scenario(*faults: Fault, nodes: tuple[str, ...] = ("d1", "d2")) -> Scenario:

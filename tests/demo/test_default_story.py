@@ -8,6 +8,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from console.demo.cluster import DemoCluster
+from console.fleet import Fleet
+from console.tui.views.hosts import Place, Places
 from probes.bundle import AgentConfig
 from probes.event import NodeState
 from probes.facts import NodeFacts
@@ -40,6 +42,15 @@ async def one_pass(demo: DemoCluster) -> dict[str, NodeFacts]:
 
 
 GPU = "0000:{}:00.0".format
+
+
+async def test_nodes_stand_in_racks_that_a_fault_may_share(demo: DemoCluster) -> None:
+    places = Places(Fleet(demo.inventory))
+    rack = ("gpu005", "gpu006", "gpu007", "gpu008")
+    assert places.shared(rack) == Place("rack", "r2", 4, 4, 4)
+    leaf = tuple(f"gpu{number:03}" for number in range(9, 16))
+    assert places.shared(leaf) == Place("leaf", "leaf2", 7, 7, 8)
+    assert places.shared(("gpu001", "gpu005", "gpu009", "gpu013")) is None
 
 
 async def test_one_pass_over_the_default_story(demo: DemoCluster) -> None:

@@ -19,7 +19,9 @@ def console(state: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
 def test_two_passes_are_one_history(tmp_path: Path) -> None:
     rules = set()
     for _ in range(2):
-        done = console(tmp_path, "--demo", "--nodes", "6", "--json", "--read-only")
+        done = console(
+            tmp_path, "--demo", "--nodes", "6", "--json", "--read-only", "--timeout", "60"
+        )
         assert done.returncode == 2, done.stderr
         nodes = {node["name"]: node for node in json.loads(done.stdout)["nodes"]}
         rules = {finding["rule"] for finding in nodes["gpu005"]["findings"]}

@@ -34,7 +34,7 @@ HEALTHY = ("n1", "n2", "n3", "n4")
 SICK = ("n5", "n6", "n7", "n8")
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "console.cli")
-QUICK = ("--timeout", "5", "--window", "0.1")
+QUICK = ("--timeout", "30", "--window", "0.1")
 """Most tests look at what happens, not at rates: a short window between the two samples."""
 
 NCCL = """\
@@ -277,7 +277,7 @@ class Site:
             yield process
         finally:
             process.kill()
-            process.communicate(timeout=30)
+            process.communicate(timeout=60)
 
     def file(self, name: str, text: str) -> str:
         """A file in the operator's folder."""
@@ -311,12 +311,12 @@ class Site:
         wait_for(lambda: not self.processes(), 10.0, f"end of {list(self._login_processes())}")
 
 
-def until(condition: Callable[[], object], what: str, timeout_s: float = 30.0) -> None:
+def until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
     """Poll a condition of the outside world."""
     wait_for(condition, timeout_s, what)
 
 
-def ended(process: subprocess.Popen[bytes], timeout_s: float = 30.0) -> tuple[int, str, str]:
+def ended(process: subprocess.Popen[bytes], timeout_s: float = 60.0) -> tuple[int, str, str]:
     """Exit status, stdout, stderr."""
     out, err = process.communicate(timeout=timeout_s)
     return process.returncode, out.decode(errors="replace"), err.decode(errors="replace")

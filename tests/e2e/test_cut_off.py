@@ -14,22 +14,14 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.lab import COMMAND, SIGNALS, Site, ended, until
+from tests.leftovers import left_since, temporary
 
 pytestmark = [pytest.mark.sshd, pytest.mark.slurm]
-DRAIN = ("drain", "n1", "--reason", "xid 79", "--yes", "--timeout", "5")
+DRAIN = ("drain", "n1", "--reason", "xid 79", "--yes", "--timeout", "30")
 
 
 def state(site: Site) -> str:
     return site.slurm.ok("sinfo", "-h", "-N", "-p", "gpu", "-n", "n1", "-o", "%T|%E")
-
-
-def temporary() -> set[str]:
-    return {
-        str(path)
-        for folder in ("/dev/shm", tempfile.gettempdir())
-        for path in Path(folder).glob("gpuconsole*")
-        if not path.name.startswith(("gpuconsole-demo", "gpuconsole-lab"))
-    }
 
 
 @pytest.fixture
@@ -56,7 +48,7 @@ def test_while_evidence_is_gathered(site: Site, stuck_driver: Path, number: sign
     site.nothing_left()
     assert state(site) == was, "nothing was written yet"
     assert site.audit == []
-    assert temporary() == before
+    assert left_since(before) == set()
     bundles = site.home / "state" / "gpuconsole" / "evidence"
     assert not list(bundles.iterdir())
 
@@ -148,7 +140,7 @@ def test_two_consoles_drain_the_same_node_at_once(site: Site) -> None:
     """One writes, the other finds it done or refused; the reason is one of theirs, whole."""
     reasons = ("bad fan", "slow link")
     consoles = [
-        site.started("drain", "n1", "--reason", reason, "--yes", "--no-evidence", "--timeout", "5")
+        site.started("drain", "n1", "--reason", reason, "--yes", "--no-evidence", "--timeout", "30")
         for reason in reasons
     ]
     with consoles[0] as one, consoles[1] as two:

@@ -129,10 +129,10 @@ def test_while_a_driver_call_hangs(site: Site) -> None:
 class Terminal:
     """A command line with a terminal of its own."""
 
-    def __init__(self, site: Site, *arguments: str) -> None:
+    def __init__(self, site: Site, *arguments: str, inventory: str | None = None) -> None:
         self.pid, self.fd = pty.fork()
         if self.pid == 0:
-            argv = site.argv(arguments)
+            argv = site.argv(arguments, inventory)
             os.chdir(site.folder)
             os.execve(argv[0], argv, {**site.environment, "TERM": "xterm"})
         self.shown = ""
@@ -171,8 +171,8 @@ def terminal(site: Site) -> Iterator[Callable[..., Terminal]]:
     """Starts command lines in terminals and leaves none behind."""
     made: list[Terminal] = []
 
-    def start(*arguments: str) -> Terminal:
-        made.append(Terminal(site, *arguments))
+    def start(*arguments: str, inventory: str | None = None) -> Terminal:
+        made.append(Terminal(site, *arguments, inventory=inventory))
         return made[-1]
 
     yield start
@@ -192,11 +192,14 @@ def test_yes_at_the_prompt(site: Site, terminal: Callable[..., Terminal]) -> Non
     assert site.slurm.words()["n1"] == "drained"
 
 
-@pytest.mark.parametrize(("key", "code"), [("n\r", 3), ("\r", 3), ("\x03", 130), ("\x04", 130)])
+@pytest.mark.parametrize(
+    ("key", "code"),
+    [("n\r", 3), ("\r", 3), ("maybe\rNo\r", 3), ("\x03", 130), ("\x04", 130)],
+)
 def test_anything_else_at_the_prompt(
     site: Site, terminal: Callable[..., Terminal], key: str, code: int
 ) -> None:
-    """No, nothing, one Ctrl-C, Ctrl-D."""
+    """No, nothing, no after an answer that is none, one Ctrl-C, Ctrl-D."""
     console = terminal("drain", "n1", "--reason", "slow", *QUICK)
     console.expect("drain n1? [y/N]:")
     console.type(key)
@@ -225,6 +228,26 @@ def test_the_number_at_the_prompt(site: Site, terminal: Callable[..., Terminal])
     assert set(site.slurm.words().values()) == {"idle"}
     console = terminal("drain", "n[1-2]", "--reason", "slow", *QUICK)
     console.expect("Type the number of nodes to drain")
-    console.type("2\r")
+    console.type("two\r2\r")
     assert console.finish() == 0, console.shown
     assert site.slurm.words()["n2"] == "drained"
+
+
+@pytest.mark.parametrize(("key", "code"), [("n\r", 3), ("\x03", 130)])
+def test_a_forced_test_asks_first(
+    site: Site, terminal: Callable[..., Terminal], key: str, code: int
+) -> None:
+    text = site.inventory.read_text().replace("gpus: 8", "gpus: 8\n    torch_python: /bin/false")
+    able = site.file("able.yaml", text)
+    job = site.slurm.submit("n1")
+    try:
+        console = terminal(
+            "test", "n1", "--level", "gpu", "--i-own-these-nodes", *QUICK, inventory=able
+        )
+        console.expect("test n1 all the same? [y/N]:")
+        console.type(key)
+        assert console.finish() == code, console.shown
+        assert "disturbs" in console.shown
+    finally:
+        site.slurm.cancel(job)
+    site.nothing_left()

@@ -7,7 +7,6 @@ import os
 import signal
 import stat
 import sys
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from inventory.hosts import load
 from inventory.run import LocalRun
 from tests.conftest import LAB_REQUIRED, Lab
 from tests.kubernetes.api import Api, node
-from tests.slurm.lab import PATH, SlurmLab
+from tests.slurm.lab import PATH, SlurmLab, slurm_lab
 from tests.terminal import Pty, gpuconsole
 
 HOSTS = "Host gpu[1-2] old1\n  User ops\nHost gpu7 gpu8 bastion\nHost *.lab\n"
@@ -206,13 +205,8 @@ def test_a_scheduler_that_does_not_answer_keeps_nobody_waiting(desk: Desk, tmp_p
 def slurm(lab: Lab) -> Iterator[SlurmLab]:
     """Two nodes with eight GPUs each, idle."""
     lab.slurm()
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as root:
-        made = SlurmLab(Path(root), nodes=2)
-        try:
-            made.up()
-            yield made
-        finally:
-            made.down()
+    with slurm_lab(nodes=2) as made:
+        yield made
 
 
 @pytest.mark.slurm

@@ -39,7 +39,7 @@ class Operator:
         self.pressed += sum(1 if key in NAMED else len(key) for key in keys)
 
     def confirm(self, wanted: str) -> None:
-        """One key; on a loaded machine the console may ask for it again."""
+        """One key: whoever reads the plan first needs no second one."""
         self.tmux.confirm(wanted)
         self.pressed += 1
 

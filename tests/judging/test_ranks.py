@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -134,7 +135,8 @@ def test_where_the_gpus_do_not_wait_it_is_information() -> None:
 def test_the_length_of_a_step_is_told_as_an_estimate() -> None:
     power = [650.0 if at % 8 < 6 else 250.0 for at in range(60)]
     job = Job()
-    job.jobs = Jobs(lambda node, device, metric: power if metric == "power_w" else ())
+    means = [(now + before) / 2 for before, now in pairwise([power[-1], *power])]
+    job.jobs = Jobs(lambda _, __, metric: {"power_w": power, "mean_w": means}.get(metric, ()))
     job.built[0].change("gpu", SLOTS[0], after_s=2.0, thermal_hw_ns=1)
     late(job, 8)
     (found,) = job.findings()

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from probes.event import Finding, Row, Sample, Severity
 from probes.jobs_seen import Jobs
-from probes.steps import step_estimate
+from probes.steps import step_estimate, step_seen
 from probes.steps_told import Growth, blame
 from tests.judging.build import NOW, RULES, Built
 
@@ -79,6 +79,60 @@ def test_readings_that_are_none(bad: float) -> None:
     assert step_estimate([*train(8.0), bad], 1.0) is None
     assert step_estimate(train(8.0), 0.0) is None
     assert step_estimate(train(8.0)[:20], 1.0) is None
+
+
+def sensed(
+    period_s: float, *, every_s: float = 2.0, sensor_s: float = 1.0, seed: int = 1,
+    tail: float = 0.25, low_w: float = 350.0,
+) -> tuple[list[float], list[float]]:  # fmt: skip
+    """(A sensor's means over its last `sensor_s`, means of whole intervals) of 60 readings."""
+    rng = random.Random(seed)
+    phase, cut = rng.uniform(0, period_s), 0.02
+
+    def mean(until: float, span_s: float) -> float:
+        parts = max(1, round(span_s / cut))
+        times = (until - span_s * (part + 0.5) / parts + phase for part in range(parts))
+        low = sum(time % period_s >= (1 - tail) * period_s for time in times) / parts
+        return 650.0 + (low_w - 650.0) * low
+
+    ticks = [1000 + at * every_s + rng.gauss(0, 0.02) for at in range(60)]
+    before = [ticks[0] - every_s, *ticks]
+    return (
+        [mean(at, sensor_s) + rng.gauss(0, 4) for at in ticks],
+        [mean(at, at - then) + rng.gauss(0, 2) for then, at in zip(before, ticks, strict=False)],
+    )
+
+
+@pytest.mark.parametrize("sensor_s", [0.02, 1.0])
+@pytest.mark.parametrize("period_s", [9.6, 11.2, 14.0, 22.0, 29.0])
+def test_a_step_that_readings_and_energy_show_is_told(period_s: float, sensor_s: float) -> None:
+    for seed in range(5):
+        found = step_seen(*sensed(period_s, sensor_s=sensor_s, seed=seed), 2.0)
+        assert found is not None, seed
+        assert found.period_s == pytest.approx(period_s, rel=0.03)
+
+
+@pytest.mark.parametrize("sensor_s", [0.02, 1.0])
+def test_a_step_too_fast_for_the_readings_is_never_told_as_a_slow_one(sensor_s: float) -> None:
+    """From 0.3 to 5.5 s in steps of 3 %: many of them look slow in the readings alone."""
+    deceived = 0
+    for number in range(100):
+        period_s = 0.3 * 1.03**number
+        readings, means = sensed(period_s, sensor_s=sensor_s, seed=number)
+        deceived += step_estimate(readings, 2.0) is not None
+        found = step_seen(readings, means, 2.0)
+        assert found is None or found.period_s == pytest.approx(period_s, rel=0.05), period_s
+    assert deceived > 5
+
+
+def test_without_means_or_with_readings_a_second_apart_nothing_is_told() -> None:
+    readings, means = sensed(12.0)
+    assert step_seen(readings, means, 2.0)
+    assert step_seen(readings, [], 2.0) is None
+    assert step_seen(readings, [math.nan] * 60, 2.0) is None
+    assert step_seen(readings, [*means[:-1], math.nan], 2.0) is None
+    assert step_seen(readings, [math.nan, *means[1:]], 2.0)
+    assert step_seen(*sensed(6.0, every_s=1.0), 1.0) is None
 
 
 # ------------------------------------------------------------------ told by the job

@@ -16,7 +16,7 @@ from typing import Any, Self
 from inventory.node import Node
 from probes import bundle
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 """Longest wait for anything: two loaded cores, never a measure."""
 
 Frame = dict[str, Any]

@@ -125,6 +125,40 @@ def test_an_abandoned_thread_makes_no_more_calls(ctx: Context) -> None:
         pass
 
 
+@pytest.mark.parametrize("beats", [True, False])
+def test_seconds_in_which_the_agent_could_not_run_are_no_calls_fault(
+    ctx: Context, clock: Clock, beats: bool
+) -> None:
+    ctx.beat(0.25)
+    spent_s = ctx.timer()
+    with hanging(ctx, "nvmlX", "gpu0"):
+        for _ in range(24):
+            clock.now += 0.25
+            if beats:
+                ctx.beat(0.25)
+        assert ctx.stuck() == ({"gpu0"} if beats else set())
+        assert spent_s() == (6.0 if beats else 0.25)
+
+
+def test_after_a_stall_a_call_has_the_rest_of_its_deadline(ctx: Context, clock: Clock) -> None:
+    ctx.beat(1.0)
+    with hanging(ctx, "nvmlX", "gpu0"):
+        clock.now += 60.0
+        ctx.beat(1.0)
+        for _ in range(3):
+            clock.now += 1.0
+            ctx.beat(1.0)
+        assert ctx.stuck() == set()  # 4 of 5 s: one period of the stall counts
+        clock.now += 1.0
+        assert ctx.stuck() == {"gpu0"}
+
+
+def test_without_a_watch_that_beats_all_time_counts(ctx: Context, clock: Clock) -> None:
+    spent_s = ctx.timer()
+    clock.now += 60.0
+    assert spent_s() == 60.0
+
+
 def test_what_cannot_be_read_is_none(ctx: Context, tmp_path: Path) -> None:
     (tmp_path / "sys").mkdir()
     (tmp_path / "sys" / "n").write_text("0x10\n")

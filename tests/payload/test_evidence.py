@@ -15,6 +15,7 @@ from probes.blobs import Files
 from probes.node import evidence
 from probes.node.secrets import struck
 from probes.wire import Blob
+from tests.leftovers import left_since, temporary
 from tests.payload.rig import AgentProcess, Frame, alive, config, until
 
 SECRETS = {
@@ -168,11 +169,11 @@ def test_secrets_stay_on_the_node(node_python: str, tools: Path, tmp_path: Path)
 def test_a_bug_report_on_request_leaves_no_file(tools: Path, tmp_path: Path) -> None:
     tool(tools, "nvidia-bug-report.sh", 'shift 2; echo report | gzip > "$1.gz"')
     (tmp_path / "root").mkdir()
-    before = set(Path("/dev/shm").glob("gpuconsole-*"))
+    before = temporary()
     with agent(None, tools, tmp_path / "root") as node:
         files = gathered(node, bug_report=True).taken()
     assert gzip.decompress(files["nvidia-bug-report.gz"].data) == b"report\n"
-    assert set(Path("/dev/shm").glob("gpuconsole-*")) <= before
+    assert left_since(before) == set()
 
 
 def test_a_key_that_was_cut_in_two_is_struck() -> None:

@@ -14,6 +14,7 @@ from console.demo import nccl_tools
 from console.demo.scenario import Scenario
 from console.demo.story import Story
 from probes.node import nccl_report
+from tests.leftovers import left_since, temporary
 from tests.payload.rig import AgentProcess, Frame, config
 
 SIZES = {"min_bytes": 1 << 26, "max_bytes": 1 << 30, "factor": 16}
@@ -100,10 +101,10 @@ def test_times_of_processes_come_from_releases_that_have_them(tmp_path: Path, re
 
 
 def test_nothing_of_a_run_stays_in_memory(tmp_path: Path) -> None:
-    before = set(Path("/dev/shm").glob("gpuconsole-*"))
+    before = temporary()
     binary = programs(tmp_path, "2.19.6")
     measured(binary, command=[str(tmp_path / "mpirun"), "-np", "8"], debug=True)
-    assert {p for p in Path("/dev/shm").glob("gpuconsole-*") if p.owner()} <= before
+    assert left_since(before) == set()
 
 
 @pytest.mark.parametrize(

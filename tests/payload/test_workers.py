@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -70,6 +72,17 @@ def collect(ctx):
     return devices, []
 """,
     name="both",
+)
+
+INSIDE = probe(
+    """
+import threading
+def collect(ctx):
+    with ctx.busy("nvmlDeviceGetPowerUsage", "0000:1b:00.0"):
+        open(ctx.path("inside"), "w").close()
+        threading.Event().wait(3600)
+""",
+    name="inside",
 )
 
 STUCK = probe(
@@ -150,6 +163,23 @@ def test_a_device_that_hangs_after_the_probes_own_code_hung_is_told(tmp_path: Pa
         agent.wait_for(kind("unhung", dev="0000:1b:00.0"))
         said = agent.collect(lambda found: any(len(f["d"]) == 2 for f in found if "d" in f))
     assert [f["dev"] for f in said if f["k"] == "unhung"] == ["", "0000:1b:00.0"]
+
+
+def test_an_agent_that_was_stopped_blames_no_driver_for_it(tmp_path: Path) -> None:
+    """As on a node without a CPU to spare, or when a virtual machine is moved."""
+    deadline_s = 2.0
+    settings = config(extra={"inside": INSIDE}, deadline_s=deadline_s, root=str(tmp_path))
+    with AgentProcess(settings) as agent:
+        assert until((tmp_path / "inside").exists)
+        pid = agent.wait_for(kind("hello"))["pid"]
+        os.kill(pid, signal.SIGSTOP)
+        stopped = time.monotonic()
+        assert until(lambda: time.monotonic() > stopped + 2 * deadline_s)
+        continued = time.monotonic()
+        os.kill(pid, signal.SIGCONT)
+        hung = agent.wait_for(kind("hung", dev="0000:1b:00.0"))
+    could_run_s = (stopped - hung["since"]) + (hung["t"] - continued)
+    assert could_run_s >= deadline_s
 
 
 def test_a_probe_stuck_in_its_own_code_does_not_delay_the_end_of_a_pass() -> None:

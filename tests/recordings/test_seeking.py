@@ -32,7 +32,11 @@ def state(fleet: Fleet, now: float) -> dict[str, Any]:
         "stream": list(fleet.stream),
         "log": list(fleet.log),
         "seen": dict(fleet.seen),
-        "history": {key: bytes(ring) for key, ring in fleet._history.items()},
+        "history": {
+            (name, *key): bytes(ring)
+            for name in fleet.nodes
+            for key, ring in fleet.rings.of_node(name).items()
+        },
         "latest": [dict(facts.latest) for facts in nodes],
         "rates": [
             {k: (r.elapsed_s, dict(r.deltas)) for k, r in facts.rates.items()} for facts in nodes

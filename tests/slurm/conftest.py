@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from inventory.run import LocalRun
 from inventory.slurm import Slurm
 from tests.conftest import Lab
-from tests.slurm.lab import PATH, SlurmLab
+from tests.slurm.lab import PATH, SlurmLab, slurm_lab
 
 
 @pytest.fixture(scope="session")
 def _slurm_lab(lab: Lab) -> Iterator[SlurmLab]:
     lab.slurm()
-    # Not below pytest's own folder: it is closed to the ordinary user who must read slurm.conf.
-    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as root:
-        slurm = SlurmLab(Path(root), nodes=4)
-        try:
-            slurm.up()
-            yield slurm
-        finally:
-            slurm.down()
+    with slurm_lab(nodes=4) as slurm:
+        yield slurm
 
 
 @pytest.fixture

@@ -12,6 +12,7 @@ import random
 import signal
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -67,7 +68,7 @@ def free_ports(count: int) -> list[int]:
     return ports
 
 
-def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 30.0) -> None:
+def wait_until(true: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
     """Poll a condition; AssertionError when it does not come true in time."""
     deadline = time.monotonic() + timeout_s
     while not true():
@@ -165,7 +166,7 @@ class SlurmLab:
     def call(self, *argv: str) -> subprocess.CompletedProcess[str]:
         """Run a Slurm command as root; never raises for what it answers."""
         return subprocess.run(
-            argv, env=self.env, capture_output=True, text=True, timeout=20, check=False
+            argv, env=self.env, capture_output=True, text=True, timeout=60, check=False
         )
 
     def ok(self, *argv: str) -> str:
@@ -219,7 +220,7 @@ class SlurmLab:
             self.call("scancel", "-u", "root")
             gone = ("squeue", "-h", "-o", "%A")
             with contextlib.suppress(AssertionError):
-                wait_until(lambda: not self.call(*gone).stdout.strip(), "end of jobs", 10)
+                wait_until(lambda: not self.call(*gone).stdout.strip(), "end of jobs", 30)
         for name in [n for n in reversed(self.daemons) if n != "munged"]:
             self.stop(name, signal.SIGTERM if name == "slurmctld" else signal.SIGKILL)
         if "munged" in self.daemons:
@@ -243,3 +244,18 @@ class As:
         prefix = ("setpriv", f"--reuid={self.uid}", f"--regid={self.uid}", "--clear-groups")
         run = LocalRun({"SLURM_CONF": str(self.lab.conf), "PATH": PATH})
         return await run((*prefix, *argv), timeout_s)
+
+
+@contextlib.contextmanager
+def slurm_lab(nodes: int) -> Iterator[SlurmLab]:
+    """A cluster of idle nodes while it is needed.
+
+    Not below pytest's own folder: it is closed to the ordinary user who must read slurm.conf.
+    """
+    with tempfile.TemporaryDirectory(prefix="slurm-", ignore_cleanup_errors=True) as root:
+        made = SlurmLab(Path(root), nodes)
+        try:
+            made.up()
+            yield made
+        finally:
+            made.down()

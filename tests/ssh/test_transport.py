@@ -58,7 +58,7 @@ async def test_local_command_talks_and_ends() -> None:
     sink, transport = Sink(), LocalTransport()
     channel = await transport.start(HERE, "read line; echo got $line; echo no >&2; exit 7", sink)
     channel.write(b"this\n")
-    await asyncio.wait_for(sink.over.wait(), 10)
+    await asyncio.wait_for(sink.over.wait(), 30)
     await channel.stop()
     assert (sink.out, sink.how.rc, sink.how.stderr, sink.turns) == (b"got this\n", 7, b"no\n", 1)
 
@@ -66,7 +66,7 @@ async def test_local_command_talks_and_ends() -> None:
 async def test_local_signal_is_named() -> None:
     sink, transport = Sink(), LocalTransport()
     await transport.start(HERE, "kill -TERM $$", sink)
-    await asyncio.wait_for(sink.over.wait(), 10)
+    await asyncio.wait_for(sink.over.wait(), 30)
     assert (sink.how.rc, sink.how.signal) == (None, "SIGTERM")
 
 
@@ -74,7 +74,7 @@ async def test_local_stop_ends_stubborn_process_groups(tmp_path: Path) -> None:
     sink, transport = Sink(), LocalTransport()
     command = f"trap '' TERM HUP; sleep 1000 & echo $! > {tmp_path}/child; echo $$; sleep 1000"
     channel = await transport.start(HERE, command, sink)
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(30):
         await sink.line.wait()
     await channel.stop(grace_s=0.1)
     for pid in (int(sink.out), int((tmp_path / "child").read_text())):
@@ -232,7 +232,7 @@ async def test_turns_bound_what_is_quick(monkeypatch: pytest.MonkeyPatch) -> Non
     await asyncio.gather(*(quick() for _ in range(20)))
     assert max(most) == 2
     slow = [asyncio.ensure_future(stuck()) for _ in range(4)]
-    await asyncio.wait_for(quick(), 10)
+    await asyncio.wait_for(quick(), 30)
     gate.set()
     await asyncio.gather(*slow)
     most.clear()

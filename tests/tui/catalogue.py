@@ -1,7 +1,7 @@
 """The catalogue against the source. `python -m tests.tui.catalogue` brings it up to date.
 
-Messages are the literals in `t("...")` and `N_("...")` anywhere in console/, and the labels,
-helps and groups of the tables of commands and views, which are literals already.
+Messages are the literals in `t("...")`, `tn("...", "...")` and `N_("...")` anywhere in console/,
+and the labels, helps and groups of the tables of commands and views, which are literals already.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from console.tui.commands import COMMANDS
 from console.tui.views import VIEWS
 from console.tui.words import CATALOGUES, DOMAIN
 
+LITERALS = {"t": 1, "N_": 1, "tn": 2}
+"""Function -> how many of its first arguments are messages."""
 SOURCE = Path(__file__).parents[2] / "console"
 ZH = CATALOGUES / "zh" / "LC_MESSAGES" / DOMAIN
 PO, MO = ZH.with_suffix(".po"), ZH.with_suffix(".mo")
@@ -54,8 +56,9 @@ def _called() -> Iterator[tuple[str, str]]:
             continue
         where = f"console/{path.relative_to(SOURCE).as_posix()}"
         for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.Call) and _name(node) in ("t", "N_"):
-                message = node.args[0]
+            if not isinstance(node, ast.Call):
+                continue
+            for message in node.args[: LITERALS.get(_name(node), 0)]:
                 if isinstance(message, ast.Constant):
                     yield str(message.value), where
                 elif isinstance(message, ast.JoinedStr | ast.BinOp | ast.IfExp):

@@ -31,8 +31,10 @@ class Console:
         self.app, self.pilot, self.engine = app, pilot, engine
 
     async def tick(self, seconds: float = 0.0) -> None:
-        """Let time pass and the screen follow."""
+        """Let time pass and the screen follow. Everything is judged, however slow the machine."""
         self.engine.at += seconds
+        for _ in self.engine.fleet.thorough(self.engine.at):
+            pass
         await self.app.tick()
         await self.pilot.pause()
 

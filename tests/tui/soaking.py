@@ -116,13 +116,18 @@ def _is_port(event: Event) -> bool:
     return isinstance(event, Sample) and event.probe == "infiniband"
 
 
+async def tick(app: ConsoleApp, day: Day) -> None:
+    """What the nodes tell next, judged and drawn."""
+    day.engine.at = NOW + (day.ticks + 1) * STEP_S
+    day.engine.feed_all(day.events())
+    day.engine.fleet.tick(day.engine.at)
+    await app.tick()
+
+
 async def live(app: ConsoleApp, day: Day, ticks: int, pilot: Pilot[None]) -> None:
     """Let time pass, then go back to where a look at the counts is fair: the fleet, no marks."""
     for _ in range(ticks):
-        day.engine.at = NOW + (day.ticks + 1) * STEP_S
-        day.engine.feed_all(day.events())
-        day.engine.fleet.tick(day.engine.at)
-        await app.tick()
+        await tick(app, day)
         await pilot.press(KEYS[day.ticks % len(KEYS)])
     await pilot.press("escape", "escape")
     app.go("fleet")

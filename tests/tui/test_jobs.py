@@ -19,7 +19,7 @@ from console.tui.views.job_shares import IDLE, NOBODY, Share, shares
 from console.tui.views.jobs import ENDS, SEPARATOR, JobsTable, about
 from inventory.errors import UsageError
 from inventory.scheduler import Allocation, Job
-from probes.event import Event, Finding, NodeState, NodeStatus, Row, Sample, Severity
+from probes.event import Event, Finding, NodeState, NodeStatus, Row, Sample, Scalar, Severity
 from probes.ranks_motion import Motion
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
@@ -317,22 +317,32 @@ def test_readings_of_nodes_gone_are_no_present_ones() -> None:
     assert (told["gpus"], told["util"], told["power"]) == ("0/8", "–", "–")
 
 
-@pytest.mark.parametrize("gap", [0, 30])
-def test_a_step_is_estimated_from_power_with_its_confidence(gap: int) -> None:
-    """Readings with a gap are no even ones: they tell nothing."""
-    one = fleet()
-    one.apply(NodeStatus(node="gpu001", at=NOW - 99, state=NodeState.UP))
+@pytest.mark.parametrize(
+    ("step_s", "gap", "counts", "shown"),
+    [(14.0, 0, True, True), (14.0, 30, True, False), (14.0, 0, False, False),
+     (2.4, 0, True, False), (1.8, 0, True, False)],
+)  # fmt: skip
+def test_a_step_is_estimated_from_power_with_its_confidence(
+    step_s: float, gap: int, counts: bool, shown: bool
+) -> None:
+    """Not with a gap, and not where it may be a faster one: without an energy counter it may."""
+    one, turn = fleet(), 2 * math.pi / step_s
+    one.apply(NodeStatus(node="gpu001", at=NOW - 199, state=NodeState.UP))
     one.apply(allocated("gpu001", TRAIN))
-    for second in range(60):
-        at = NOW - 59 + second - (gap if second < 30 else 0)
-        power = 500 + 150 * math.sin(2 * math.pi * at / 7)
-        one.apply(Sample(node="gpu001", probe="gpu", device=pci(0), at=at, clock=at - NOW + 900,
-                         values={"power_w": power}))  # fmt: skip
+    for number in range(60):
+        at = 2.0 * number - 118 - (gap if number < 30 else 0)
+        power = 500 + 150 * math.sin(turn * at)
+        energy_j = 500 * (at + 900) - 150 / turn * math.cos(turn * at)
+        values: dict[str, Scalar] = {"power_w": power}
+        if counts:
+            values["energy_mj"] = int(1000 * energy_j)
+        one.apply(Sample(node="gpu001", probe="gpu", device=pci(0), at=NOW + at, clock=at + 900,
+                         values=values))  # fmt: skip
     told = cells(table(one), "job slurm 812")
-    if gap:
+    if not shown:
         assert (told["step"], told["sure"]) == ("–", "–")
     else:
-        assert float(told["step"].removeprefix("~").rstrip("s")) == pytest.approx(7, rel=0.05)
+        assert float(told["step"].removeprefix("~").rstrip("s")) == pytest.approx(14, rel=0.05)
         assert told["step"].startswith("~"), "marked as an estimate"
         assert 0.9 <= float(told["sure"]) <= 1
 

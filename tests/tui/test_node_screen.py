@@ -60,7 +60,7 @@ async def test_a_key_typed_ahead_of_the_first_drawing_ends_nothing(
     async with console(size=(80, 24)) as c:
         screen = await node(c)
         with monkeypatch.context() as without:
-            without.setattr(screen, "_draw", lambda *_: None)  # its width is not known yet
+            without.setattr(screen, "draw_sheet", lambda *_: None)  # its width is not known yet
             screen.sheet = NodeSheet([], [], [])
             await c.press(key)
         await c.press("tab")

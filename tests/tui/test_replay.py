@@ -209,3 +209,15 @@ async def test_help_begins_with_the_keys_of_the_replay() -> None:
         await r.press("question_mark")
         assert "One second back, and stop there." in r.text
         assert "10 seconds on." in r.text
+
+
+async def test_a_replay_does_not_offer_what_asks_a_node() -> None:
+    """The recorded lines of its kernel log are there, so that key is."""
+    async with replay((250, 70)) as r:
+        keys = r.text.splitlines()[-1]
+        assert "l kernel log" in keys
+        assert "s ssh" not in keys
+        assert "e evidence" not in keys
+        await r.press("question_mark")
+        assert "kernel log, and follow it" in r.text
+        assert "Log in to the node" not in r.text

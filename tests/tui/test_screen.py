@@ -6,12 +6,14 @@ import pytest
 
 from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
+from console.tui.screens.marking import MarkingScreen
 from console.tui.screens.node import NodeScreen
 from console.tui.widgets.prompt import Prompt
 from inventory.scheduler import MARKER
 from probes.event import Event, Severity
 from tests.tui import synthetic
 from tests.tui.conftest import Console, Opener
+from tests.tui.test_replay import notices
 
 NOW = synthetic.NOW
 
@@ -21,6 +23,14 @@ def fleet_screen(console: Console) -> FleetScreen:
     screen = console.app.screen_stack[0]
     assert isinstance(screen, FleetScreen)
     return screen
+
+
+def gone(console: Console, name: str) -> None:
+    """The node's GPUs are too hot for the filter `temp<80` now."""
+    events = synthetic.fast(name, console.engine.at + 1)
+    for gpu in range(8):
+        events = synthetic.changed(events, "gpu", synthetic.pci(gpu), temp_c=84)
+    console.engine.feed_all(events)
 
 
 async def test_worst_nodes_come_first_and_the_cursor_waits_there(console: Opener) -> None:
@@ -95,6 +105,23 @@ async def test_marks_survive_sort_filter_and_updates(console: Opener) -> None:
         assert screen.chosen() == sorted(marked)
         await c.press("ctrl+backslash")
         assert not screen.roster.marked
+
+
+@pytest.mark.parametrize("old", ["age>60", "is:stale"])
+async def test_nodes_without_fresh_readings_are_marked_by_their_age(
+    console: Opener, old: str
+) -> None:
+    """Also while no filter is shown that reads an age: `:mark` reads the clock itself."""
+    async with console(nodes=8, faults=False) as c:
+        screen, names = fleet_screen(c), list(c.engine.fleet.nodes)
+        for name in names:
+            c.engine.feed_all([*synthetic.slow(name, NOW), *synthetic.fast(name, NOW)])
+        for name in names[1:]:
+            c.engine.feed_all(synthetic.fast(name, NOW + 90, 9))
+        await c.tick(90)
+        await c.type(f":mark {old}")
+        await c.press("enter")
+        assert screen.roster.marked == {"gpu001"}
 
 
 async def test_range_and_invert(console: Opener) -> None:
@@ -472,3 +499,83 @@ async def test_the_palette_takes_no_help_for_markup(console: Opener) -> None:
     async with console() as c:
         await c.press("ctrl+p", *"screenshot")
         await c.until(lambda: "[PATH]" in c.text)
+
+
+@pytest.mark.parametrize("view", ["fleet", "gpus", "fabric"])
+@pytest.mark.parametrize("key", ["a", "e", "s", "space"])
+async def test_a_key_for_the_row_that_was_there_does_not_hit_the_one_that_came(
+    console: Opener, key: str, view: str
+) -> None:
+    """The row under the cursor went just before the key: it must be pressed again."""
+    async with console(nodes=64) as c:
+        await c.type(f":{view}")
+        await c.press("enter")
+        screen = c.app.screen
+        assert isinstance(screen, MarkingScreen)
+        await c.type("/temp<80")
+        await c.press("enter")
+        await c.tick(5)
+        first = screen.rows.cursor
+        assert first is not None
+        gone(c, first)
+        await c.tick(1)
+        assert first not in screen.rows.order
+        said = notices(c.app)
+        await c.press(key)
+        told = f"the cursor has just moved to {screen.rows.cursor} by itself: press again"
+        assert said == [told]
+        assert not screen.roster.marked
+        found = [f for told in c.engine.fleet.findings.values() for f in told]
+        assert found
+        assert not any(f.acknowledged for f in found)
+
+
+async def test_after_a_key_the_cursor_stays_on_its_row(console: Opener) -> None:
+    """A worse node came under a cursor that was never moved: the key is for the one seen twice."""
+    async with console(nodes=64) as c:
+        screen = fleet_screen(c)
+        c.engine.feed_all([synthetic.xid("gpu001", NOW, synthetic.pci(0), 79, "fell off the bus")])
+        await c.tick(1)
+        assert screen.grid.cursor == "gpu001"
+        await c.press("a")
+        assert not any(f.acknowledged for f in c.engine.fleet.findings["gpu001"])
+        await c.press("a")
+        assert all(f.acknowledged for f in c.engine.fleet.findings["gpu001"])
+        c.engine.feed_all([synthetic.xid("gpu002", NOW, synthetic.pci(0), 79, "fell off the bus")])
+        await c.tick(1)
+        assert screen.grid.cursor == "gpu001"
+
+
+async def test_what_is_acknowledged_is_what_was_told(console: Opener) -> None:
+    """A worse finding that came since the screen was drawn is not among it."""
+    async with console(nodes=64) as c:
+        fleet = c.engine.fleet
+        await c.type("/node:gpu033")
+        await c.press("enter")
+        assert "HW the" in c.text
+        c.engine.feed_all([synthetic.xid("gpu033", NOW, synthetic.pci(0), 79, "fell off the bus")])
+        fleet.tick(NOW + 1)
+        assert fleet.findings["gpu033"][0].severity is Severity.CRITICAL
+        await c.press("a")
+        await c.tick(1)
+        seen = [f.severity for f in fleet.findings["gpu033"] if f.acknowledged]
+        assert seen == [Severity.WARN]
+
+
+@pytest.mark.parametrize(
+    ("node", "told"), [("gpu017", "acknowledged: GPU3"), ("gpu033", "crit acknowledged; GPU5")]
+)
+async def test_a_row_says_that_what_made_it_so_bad_is_acknowledged(
+    console: Opener, node: str, told: str
+) -> None:
+    """Else a verdict stands beside a finding that is none of it."""
+    async with console(nodes=64, size=(160, 50)) as c:
+        fleet = c.engine.fleet
+        c.engine.feed_all([synthetic.xid("gpu033", NOW, synthetic.pci(0), 79, "fell off the bus")])
+        await c.tick(1)
+        for finding in [f for f in fleet.findings[node] if f.severity is Severity.CRITICAL]:
+            c.app.acknowledge(finding)
+        await c.tick(1)
+        row = next(line for line in c.text.splitlines() if f" {node} " in line)
+        assert "✗ crit" in row
+        assert told in row

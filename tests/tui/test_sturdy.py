@@ -7,6 +7,7 @@ import contextlib
 import json
 import os
 import random
+import shlex
 import signal
 import sys
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ import pytest
 from console.settings import demo_dir
 from tests.conftest import Lab
 from tests.terminal import CURSOR, ENTERED, LEFT, Pty, gpuconsole
+from tests.tui.test_tmux import Tmux
 
 SMALL = gpuconsole("--demo", "--nodes", "4")
 ALIVE = r"VERDICT[\s\S]*gpu004"
@@ -63,8 +65,29 @@ def test_a_storm_of_resizes(demo: Pty) -> None:
     leave(demo)
 
 
+def test_the_last_size_counts() -> None:
+    """Also when it came while the one before was being read."""
+    with Pty([sys.executable, "-m", "tests.tui.resizing"]) as pty:
+        pty.until(ALIVE)
+        mark = len(pty.seen)
+        pty.resize(1, 1)
+        pty.until(ALIVE, after=mark)
+        leave(pty)
+
+
 HELP = "Show everything|Go to the next|Go to the prev|worst first|Freeze what|Fold the"
 """Cells that stay as they are are not sent again: any piece of the help will do."""
+
+
+def look_at_the_help(pty: Pty) -> None:
+    """And back: keys arrive, and what they ask for is drawn."""
+    pty.send("?")
+    pty.until(HELP)
+    mark = len(pty.seen)
+    pty.send("\x1b")
+    pty.until("gpu004", after=mark)
+
+
 BOMB = b"D\r" * 400_000 + b"y\r" * 100_000
 
 
@@ -90,11 +113,7 @@ def test_a_paste_bomb_drains_nothing(demo: Pty, bracketed: bool) -> None:
 
 def test_bytes_that_are_no_text_do_not_end_the_keyboard(demo: Pty) -> None:
     demo.send(b"\xff\xfe\x80\xc3(\xb0\xa1\xf0\x28\x8c\x28")
-    demo.send("?")
-    demo.until(HELP)
-    mark = len(demo.seen)
-    demo.send("\x1b")
-    demo.until("gpu004", after=mark)
+    look_at_the_help(demo)
     leave(demo)
 
 
@@ -119,7 +138,7 @@ def test_a_terminal_that_goes_away_takes_the_agents_with_it(demo: Pty) -> None:
     assert len(started) >= 4
     demo.hang_up()
     assert demo.process.wait(60) == 129
-    _, alive = psutil.wait_procs(started, timeout=30)
+    _, alive = psutil.wait_procs(started, timeout=60)
     assert not alive
 
 
@@ -239,6 +258,62 @@ def test_inside_screen(lab: Lab, tmp_path: Path, sockets: Path) -> None:
         assert pty.wait() == 0
 
 
+PROMPT = "ended> "
+
+
+def test_screen_as_it_comes(lab: Lab, tmp_path: Path, sockets: Path) -> None:
+    """It holds esc back for 0.3 s and has no second screen: a lone esc arrives, and what comes
+    after us stands alone."""
+    lab.programs("screen", "screen", package="screen")
+    lab.tmux()
+    (tmp_path / "screenrc").write_text("startup_message off\n")
+    inner = f"{shlex.join(SMALL)}; printf '{PROMPT}'; cat"
+    argv = ["env", f"SCREENDIR={sockets}", "LC_ALL=C.UTF-8"]
+    argv += ["screen", "-U", "-c", str(tmp_path / "screenrc"), "sh", "-c", inner]
+    tmux = Tmux(tmp_path / "tmux", (80, 24), shlex.join(argv))
+    try:
+        tmux.until(ALIVE)
+        for _ in range(10):
+            tmux.keys("/", "gpu002")
+            tmux.until("/gpu002 1/4")
+            tmux.keys("Escape")
+            tmux.until(lambda text: "/gpu002" not in text and "gpu004" in text)
+        tmux.keys("q")
+        screen = tmux.until(PROMPT.strip())
+        assert screen.strip() == PROMPT.strip()
+    finally:
+        tmux.close()
+
+
 def test_the_audit_of_a_paste_would_be_seen() -> None:
     """What test_a_paste_bomb looks for is written where it looks."""
     assert str(demo_dir()).startswith(os.environ["XDG_STATE_HOME"])
+
+
+@pytest.mark.parametrize(("theme", "paints"), [("high-contrast", True), ("light", False)])
+def test_a_theme_from_the_command_line(theme: str, paints: bool) -> None:
+    """Only high-contrast paints its ground, colour 16 of 256: black whatever the terminal's is."""
+    with Pty([*SMALL, "--theme", theme]) as pty:
+        pty.until(ALIVE)
+        assert (b"48;5;16m" in pty.seen) is paints
+        leave(pty)
+
+
+def test_an_escape_and_a_key_in_one_read(demo: Pty) -> None:
+    """As a slow line brings them: back to the fleet, and the row is marked there."""
+    demo.send(":open gpu002\r")
+    demo.until("esc.{0,30}back")
+    mark = len(demo.seen)
+    demo.send("\x1b ")
+    demo.until(r"VERDICT[\s\S]*1 marked|1 marked[\s\S]*VERDICT", after=mark)
+    leave(demo)
+
+
+@pytest.mark.parametrize("key", ["\r", "l", "S", "2", "D", "T"])
+def test_keys_behind_the_one_that_leaves(demo: Pty, key: str) -> None:
+    """A screen that they would open is none any more."""
+    demo.send(f"q{key}")
+    assert demo.wait() == 0
+    restored(demo)
+    assert b"Error" not in demo.seen
+    assert b"NoMatches" not in demo.seen

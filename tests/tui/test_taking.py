@@ -94,7 +94,7 @@ def test_no_node_writes_markdown_of_its_own(told: str) -> None:
 
 
 @pytest.mark.parametrize("environ", [{}, {"TMUX": "x,1,0"}, {"STY": "1.pts"}])
-@given(text=st.text(max_size=4000))
+@given(text=st.text(max_size=3000))
 def test_osc52_carries_the_text_whole(environ: dict[str, str], text: str) -> None:
     """Through tmux and screen too, whose wrapping comes off again."""
     sent = copying.osc52(text, environ)
@@ -113,6 +113,9 @@ def test_osc52_carries_the_text_whole(environ: dict[str, str], text: str) -> Non
 def test_too_much_is_not_sent() -> None:
     """A terminal would cut it without a word."""
     assert copying.osc52("x" * 100_000, {}) == ""
+    assert copying.osc52("x" * 13_000, {})
+    assert copying.osc52("x" * 13_000, {"TMUX": "x,1,0"}) == ""
+    assert len(copying.osc52("x" * 12_000, {"TMUX": "x,1,0"}).partition("\x1bP")[0]) < 16_383
 
 
 def notices(c: Console, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -274,9 +277,21 @@ def test_while_paused_only_a_count_and_then_the_news() -> None:
     assert desk.announcer.ring(desk.now, paused=True) == ""
     desk.now += 600
     assert desk.told(paused=True) == "2 new"
+    desk.announcer.saw("gpu001")  # as it was before the pause
     assert desk.told() == "new: ✗ xid.79 on gpu[001-002]"
     desk.now += SHOWN_S + 1
     assert desk.told() == ""
+
+
+def test_a_pause_counts_what_comes_in_it() -> None:
+    """Not what was told a moment before."""
+    desk = Desk()
+    desk.announcer.heard(fault())
+    assert desk.told()
+    desk.announcer.hold()
+    assert desk.told(paused=True) == ""
+    desk.announcer.heard(fault("gpu002"))
+    assert desk.told(paused=True) == "1 new"
 
 
 @given(st.text(max_size=100), st.sampled_from(["osc9", "osc777", "off"]))

@@ -17,6 +17,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from textual.app import App
+
+from console.tui.terminal import QUEUED_WRITES, Terminal
 
 ROOT = Path(__file__).parents[2]
 
@@ -24,9 +27,10 @@ ROOT = Path(__file__).parents[2]
 class Child:
     """A console in a pty without a controlling terminal: closing it sends no SIGHUP."""
 
-    def __init__(self, nodes: int = 40) -> None:
-        """Start it at 80x24."""
+    def __init__(self, nodes: int = 40, blocking: bool = True) -> None:
+        """Start it at 80x24; ssh and node leave a terminal that is not `blocking`."""
         self.master, slave = pty.openpty()
+        os.set_blocking(slave, blocking)
         fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
         read, write = os.pipe()
         self.report = os.fdopen(read, "r")
@@ -89,9 +93,9 @@ class Child:
 
 
 @pytest.fixture
-def child() -> Iterator[Child]:
+def child(request: pytest.FixtureRequest) -> Iterator[Child]:
     """A console that is drawing."""
-    made = Child()
+    made = Child(blocking=getattr(request, "param", True))
     try:
         assert made.until("beat 3")
         yield made
@@ -165,6 +169,7 @@ def test_ctrl_c_leaves(child: Child) -> None:
     assert child.until("left") == "left 0"
 
 
+@pytest.mark.parametrize("child", [True, False], indirect=True, ids=["blocking", "non-blocking"])
 def test_a_stalled_terminal_does_not_stall_the_loop(child: Child) -> None:
     """Sessions live in the same loop: it must turn while nobody reads the screen."""
     child.stall()
@@ -179,6 +184,31 @@ def test_a_stalled_terminal_does_not_stall_the_loop(child: Child) -> None:
             assert child.line().startswith("beat")
     os.write(child.master, b"q")
     assert child.until("left") == "left 0"
+
+
+class Emptied:
+    """A writer that takes all that waits right after somebody looked how much it is."""
+
+    def __init__(self, terminal: Terminal) -> None:
+        self.terminal, self.waiting = terminal, QUEUED_WRITES
+
+    @property
+    def _queue(self) -> Emptied:
+        return self
+
+    def qsize(self) -> int:
+        waiting, self.waiting = self.waiting, 0
+        if waiting:
+            self.terminal._drained()
+        return waiting
+
+
+async def test_a_terminal_that_reads_again_in_that_moment_is_drawn_to() -> None:
+    """Nobody tells a second time that all was read: frames would be left out for ever."""
+    terminal = Terminal(App())
+    terminal._asleep = False
+    terminal._writer_thread = Emptied(terminal)  # type: ignore[assignment]
+    assert terminal.ready()
 
 
 def test_a_terminal_that_vanishes_while_stalled_ends_it_too(child: Child) -> None:

@@ -86,6 +86,16 @@ async def begun(c: Console, figures: Figures, *, key: str = "n") -> CampaignScre
     return screen
 
 
+async def test_keys_typed_ahead_of_the_dialog_are_not_for_the_fleet(console: Opener) -> None:
+    """The dialog is there before the next key is looked at."""
+    async with console() as c:
+        fleet = c.app.screen
+        assert isinstance(fleet, FleetScreen)
+        fleet.action_test()
+        assert isinstance(c.app.screen, Launch)
+        await c.pilot.pause()
+
+
 async def test_busy_nodes_are_refused_with_why_and_y_does_nothing(console: Opener) -> None:
     async with console() as c:
         dialog = await asked(c)

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from textual._xterm_parser import XTermParser
+from textual.events import Key, Paste
+from textual.message import Message
 
-from console.tui.typed import FLOOD_CHARS, FLOOD_S, Typed
+from console.tui.typed import FLOOD_CHARS, FLOOD_S, READ_S, Typed
 
 CALM = 10 * FLOOD_S
 
@@ -61,3 +67,64 @@ def test_what_the_terminal_reports_is_no_key() -> None:
     assert typed.deliberate
     typed.take("\x1b[O", 1.01)
     assert typed.deliberate
+
+
+def test_only_what_could_be_read_is_confirmed() -> None:
+    """A paste that comes in single keys opens a plan and answers it in no time; people do not."""
+    typed = Typed()
+    typed.take("D", 0.0)
+    typed.take("y", 0.05)
+    assert typed.deliberate
+    assert not typed.confirms(shown_at=0.02)
+    typed.take("y", 0.02 + READ_S)
+    assert typed.confirms(shown_at=0.02)
+    assert not typed.confirms(shown_at=float("inf"))
+
+
+def keys(reads: Sequence[tuple[float, str]], escape_s: float = 0.05) -> list[str]:
+    """What Textual's parser makes of reads at these times."""
+    typed, parser = Typed(escape_s), XTermParser()
+    events = [e for at, text in reads for e in parser.feed(typed.take(text, at))]
+    return [event.key for event in events if isinstance(event, Key)]
+
+
+@pytest.mark.parametrize("key", "aejqsyz019:/? ")
+def test_an_escape_and_the_next_key_are_two_keys(key: str) -> None:
+    """Together, as a slow line brings them, or one shortly after the other."""
+    alone = keys([(0.0, key)])
+    assert keys([(0.0, f"\x1b{key}")]) == ["escape", *alone]
+    assert keys([(0.0, "\x1b"), (0.04, key)]) == ["escape", *alone]
+
+
+def test_alt_stays_where_it_has_a_meaning() -> None:
+    """An operator's own keys."""
+    assert Typed(0.0).take("\x1bj", 0.0) == "\x1bj"
+
+
+@pytest.mark.parametrize("sequence", ["\x1b[A", "\x1bOP", "\x1b[<0;3;4M", "\x1b[27u", "\x1b[1;5C"])
+def test_a_sequence_is_one_key_however_it_is_cut(sequence: str) -> None:
+    """Also right after its escape."""
+    whole = keys([(0.0, sequence)])
+    assert len(whole) == (0 if sequence.endswith("M") else 1)
+    assert keys([(0.0, "\x1b"), (0.01, sequence[1:])]) == whole
+
+
+@given(st.text(st.sampled_from("Dyq\n[201~\x1b"), max_size=60), st.data())
+def test_an_escape_in_a_paste_makes_no_key(text: str, data: st.DataObject) -> None:
+    """The parser takes all of it for one paste, however it is cut: coloured output, too."""
+    whole = f"\x1b[200~{text.replace(chr(27) + '[201~', '')}\x1b[201~"
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
+    typed, parser = Typed(0.05), XTermParser()
+    events: list[Message] = []
+    for start, end in zip([0, *cuts], [*cuts, len(whole)], strict=True):
+        if start < end and (kept := typed.take(whole[start:end], start * 1e-6)):
+            events += parser.feed(kept)
+    assert [type(event) for event in events] == [Paste]
+    events += parser.feed(typed.take("q", CALM))
+    assert [event.key for event in events if isinstance(event, Key)] == ["q"]
+
+
+def test_two_pastes_in_one_read() -> None:
+    """And what is typed between them stays typed."""
+    one = "\x1b[200~a\x1by\x1b[201~"
+    assert Typed().take(f"{one}j{one}", 0.0) == "\x1b[200~ay\x1b[201~j\x1b[200~ay\x1b[201~"

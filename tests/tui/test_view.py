@@ -165,7 +165,7 @@ def test_status_drops_parts_but_never_marks_or_the_filter() -> None:
         errors=(),
         answered=1000,
     )
-    told = "drift: facts that differ: 12 on 40 nodes, splits: 3"
+    told = "drift: facts that differ: 12, nodes: 40, splits: 3"
     for width, named in itertools.product((45, 60, 80, 160), ("", told)):
         state = state._replace(view=named, paused_s=60.0 if named else None)
         line = "".join(cell.text for cell in bars.status(state, UNICODE, width))

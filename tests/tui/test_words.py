@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from hatchling.builders.wheel import WheelBuilder
 
-from console import preferences
+from console import options, preferences
 from console.tui import palettes, words
 from console.tui.text import Cell, Column, heading
 from console.tui.words import language_of, t
@@ -106,7 +106,7 @@ def test_wanted_language() -> None:
 def test_preferences_know_the_same_names() -> None:
     """The file offers what there is."""
     assert set(preferences.LANGUAGES) == {"auto", *words.LANGUAGES}
-    assert tuple(palettes.THEMES) == preferences.THEMES
+    assert tuple(palettes.THEMES) == options.THEMES
 
 
 @pytest.mark.usefixtures("_zh")

@@ -105,6 +105,6 @@ def _scalar(gpu: "Gpu", number: "int") -> "Any":
     if number in watts:
         value = gpu.get(watts[number])
         if value is None and number in (186, 189):
-            value = gpu.get("power_w" if number == 186 else "power_limit_w")
+            value = gpu.mean("power_w", 0.0) if number == 186 else gpu.get("power_limit_w")
         return None if value is None else value * 1000
     return None

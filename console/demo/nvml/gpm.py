@@ -96,7 +96,7 @@ def reading(gpu: "Gpu", number: "int") -> "Optional[float]":
         return None if said[str(number)] is None else float(said[str(number)])
     util, mem_util = float(gpu.get("util") or 0), float(gpu.get("mem_util") or 0)
     if number in FROM_UTIL:
-        return FROM_UTIL[number] * util
+        return FROM_UTIL[number] * util * float(gpu.get("activity"))
     if number in FROM_MEM_UTIL:
         return FROM_MEM_UTIL[number] * mem_util
     return MIB_PER_S[number] * util / 100.0 if number in MIB_PER_S else None

@@ -159,7 +159,9 @@ def energy_mj(gpu: "Gpu") -> "Any":
         return gpu.get("energy_mj")
     now = time.monotonic()
     before, energy = _ENERGY.get(gpu.pci, (now, 1e9))
-    _ENERGY[gpu.pci] = (now, energy + float(power_w) * 1000 * (now - before))
+    passed_s = (now - before) * gpu.get("speed")
+    spent = float(gpu.mean("power_w", passed_s)) * 1000 * passed_s
+    _ENERGY[gpu.pci] = (now, energy + spent)
     return int(_ENERGY[gpu.pci][1])
 
 

@@ -6,7 +6,8 @@ without a GPU, gpus [entry]. An entry needs only "pci"; DEFAULTS gives the rest,
 H100. `null` makes the calls behind a key NOT_SUPPORTED. "rc" {C name or "*": nvmlReturn_t} and
 "hang" {C name or "*": seconds} apply to this GPU; "drift" {key: per second since the file's mtime}
 moves numbers: a plain key, "fields.270", or "link.7.replays". "fields" {"270": n, "161.7": n,
-"94": "!3"} are field values by id, by id and scope, or as a return code. More keys: links.py.
+"94": "!3"} are field values by id, by id and scope, or as a return code. "step" is a job's rhythm
+(rhythm.py); "speed" is how many seconds its counters grow in one. More keys: links.py.
 """
 
 import json
@@ -15,6 +16,7 @@ import threading
 import time
 
 from . import identity
+from .rhythm import SENSOR_S, tail_share
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -33,6 +35,7 @@ DEFAULTS = {
     "device_id": "233010de",
     "subsystem_id": "16c110de",
     "util": 97,
+    "activity": 1.0,
     "mem_util": 40,
     "mem_total_mib": 81559,
     "mem_used_mib": 70000,
@@ -68,6 +71,8 @@ DEFAULTS = {
     "procs": [],
     "rc": {},
     "hang": {},
+    "step": None,
+    "speed": 1.0,
 }
 """One healthy, busy H100 SXM5. Temperatures as in public dumps of a 700 W Hopper."""
 DEFAULTS.update(identity.DEFAULTS)
@@ -121,9 +126,21 @@ class Gpu:
         return str(self.entry["pci"])
 
     def get(self, key: "str") -> "Any":
-        """A value with its drift; None stands for "not supported"."""
+        """A value with its drift and rhythm; None stands for "not supported"."""
+        return self.mean(key, SENSOR_S)
+
+    def mean(self, key: "str", span_s: "float") -> "Any":
+        """The same over the last `span_s` story seconds."""
         value = self.entry[key] if key in self.entry else DEFAULTS.get(key)
-        return self.moved(value, key)
+        return self._stepped(self.moved(value, key), key, span_s)
+
+    def _stepped(self, value: "Any", key: "str", span_s: "float") -> "Any":
+        step = self.entry.get("step")
+        if not step or value is None or key not in step["low"]:
+            return value
+        every_s = float(step["every_s"])
+        now = step["at"] + self.age_s * self.entry.get("speed", 1.0) / every_s
+        return value * (1.0 - (1.0 - step["low"][key]) * tail_share(now, span_s / every_s))
 
     def minor(self) -> "int":
         """N of /dev/nvidiaN; by default the index."""

@@ -8,33 +8,41 @@ import os
 import signal
 import sys
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from textual import work
 from textual.widgets import Input
 
 from console.tui import commands
 from console.tui.plan_view import shown_path
-from console.tui.screens.taking import TakingScreen
+from console.tui.screens.taking import PATH_SHOWN_S, TakingScreen
 from console.tui.words import t
 from inventory.errors import ConsoleError
 from inventory.expressions import fold
 
-KEPT_SHOWN_S = 8.0
-"""A path takes longer to read than a word."""
+if TYPE_CHECKING:
+    from console.active.ask import CampaignPlan
 
 
 class ActingScreen(TakingScreen):
     """A screen with nodes to act on. Subclasses say which and how to draw themselves."""
 
     AUTO_FOCUS = ""
-    SCREEN_NAME = ""
-    """Key into Command.screens."""
     about = ""
     """The node or the test that it was opened for."""
 
-    def chosen(self) -> list[str]:
-        """Nodes an action is about."""
-        raise NotImplementedError
+    @property
+    def modes(self) -> tuple[str, ...]:
+        """Keys into Command.screens of what can be done here: this screen, and a replay on it."""
+        return (self.SCREEN_NAME, *(commands.REPLAY if self.console_app.player else ()))
+
+    def offered(self) -> list[commands.Command]:
+        """What can be done here."""
+        app, found = self.console_app, []
+        limits = {"read_only": app.engine.read_only, "replay": app.player is not None}
+        for mode in self.modes:
+            found += commands.offered(mode, keys=app.keymap, **limits)
+        return found
 
     def redraw(self, now: float) -> None:
         """Bring the screen up to date with the Fleet."""
@@ -63,28 +71,21 @@ class ActingScreen(TakingScreen):
     def _act(self, verb: str, reason: str) -> None:
         from console.tui.screens.confirm import Confirm
 
-        names = self.chosen()
-        if not names:
-            self.notify(t("no node is chosen"), severity="warning")
-            return
-        self.app.push_screen(Confirm(verb, names, reason), self._acted)
+        if names := self.some():
+            self.app.push_screen(Confirm(verb, names, reason), self._acted)
 
     def _acted(self, done: bool | None) -> None:
         self.redraw(self.console_app.now())
 
     def action_test(self) -> None:
         """Ask for the level, show who would be tested, then test; the campaign is shown."""
-        self._test()
-
-    @work(exit_on_error=False, group="act")
-    async def _test(self) -> None:
         from console.tui.screens.launch import Launch
 
-        names = self.chosen()
-        if not names:
-            self.notify(t("no node is chosen"), severity="warning")
-            return
-        plan = await self.app.push_screen_wait(Launch(names))
+        # At once: keys typed ahead belong to the dialog, not to what is under it.
+        if names := self.some():
+            self.app.push_screen(Launch(names), self._asked)
+
+    def _asked(self, plan: CampaignPlan | None) -> None:
         if plan is not None:
             self.console_app.start_test(plan)
             self.console_app.open_campaign(plan.id)
@@ -103,12 +104,9 @@ class ActingScreen(TakingScreen):
 
     def action_evidence(self) -> None:
         """Gather bundles of the chosen nodes; nothing is changed, so nothing is asked."""
-        names = self.chosen()
-        if not names:
-            self.notify(t("no node is chosen"), severity="warning")
-            return
-        self.notify(t("gathering evidence of {names}", names=fold(names)), markup=False)
-        self._gather(names)
+        if self.steady() and (names := self.some()):
+            self.notify(t("gathering evidence of {names}", names=fold(names)), markup=False)
+            self._gather(names)
 
     @work(exit_on_error=False, group="evidence")
     async def _gather(self, names: Sequence[str]) -> None:
@@ -121,7 +119,7 @@ class ActingScreen(TakingScreen):
                     t("{node}: evidence kept in {folder}", node=kept.node, folder=where)
                     + f"\n{name}{note}",
                     severity="information" if kept.answered else "warning",
-                    timeout=KEPT_SHOWN_S,
+                    timeout=PATH_SHOWN_S,
                     markup=False,
                 )
         except (ConsoleError, OSError) as error:
@@ -129,15 +127,8 @@ class ActingScreen(TakingScreen):
 
     def action_ssh(self, name: str = "") -> None:
         """Log in to one node."""
-        if name and name not in self.console_app.engine.fleet.nodes:
-            self.notify(t("no node {name} here", name=name), severity="error", markup=False)
-            return
-        names = [name] if name else self._one()
-        if names:
-            self._login(names[0])
-
-    def _one(self) -> Sequence[str]:
-        return self.chosen()[:1]
+        if (name or self.steady()) and (target := self.named(name)):
+            self._login(target)
 
     @work(exit_on_error=False, group="act")
     async def _login(self, name: str) -> None:

@@ -94,6 +94,7 @@ class CampaignsScreen(BenchScreen):
     def on_mount(self) -> None:
         """Keys go to the list."""
         self.grid.focus()
+        self.opened_in = self.console_app.paused_at
         self.redraw(self.console_app.now())
 
     def on_screen_resume(self) -> None:
@@ -108,12 +109,15 @@ class CampaignsScreen(BenchScreen):
 
     def _cells(self, name: str, columns: Sequence[Column]) -> list[Cell]:
         app = self.console_app
-        return campaign_view.row(self.entries[name], columns, app.look.glyphs, app.now())
+        return campaign_view.row(self.entries[name], columns, app.look.glyphs, self.moment)
 
     def redraw(self, now: float) -> None:
         """One tick: the running campaign's line, and the files now and then."""
         if self.focused is None:
             self.set_focus(self.grid)
+        if self.stands:
+            self._show()
+            return
         live = self.console_app.bench.live()
         if live is not None:
             self.entries = {live.id: live} | {k: e for k, e in self.entries.items() if k != live.id}
@@ -196,6 +200,7 @@ class CampaignScreen(BenchScreen):
         """Which state of the campaign the report shows, and its width."""
         self.trouble = ""
         self._report: list[Line] = []
+        self._progress: list[Line] = []
         self._drawing = False
         self._rest_until = 0.0
 
@@ -209,6 +214,7 @@ class CampaignScreen(BenchScreen):
     def on_mount(self) -> None:
         """Keys go to the sheet."""
         self.query_one("#sheet", Sheet).focus()
+        self.opened_in = self.console_app.paused_at
         self.redraw(self.console_app.now())
 
     @on(Lines.Resized)
@@ -229,7 +235,7 @@ class CampaignScreen(BenchScreen):
     def redraw(self, now: float) -> None:
         """One tick: progress at once, the report in a thread when the campaign has changed."""
         app, sheet = self.console_app, self.query_one("#sheet", Sheet)
-        if not app.paused:
+        if not self.stands:
             self.campaign = app.bench.known(self.about) or self.campaign
         width = sheet.scrollable_size.width
         rests = self.live and time.monotonic() < self._rest_until
@@ -264,9 +270,13 @@ class CampaignScreen(BenchScreen):
         lines: list[Line] = []
         if self.trouble:
             lines.append((Cell(cut(plain(self.trouble), width), "critical"),))
-        if self.live and bench.running is not None and self.campaign is not None:
-            eta_s = bench.running.eta_s
-            lines += campaign_view.progress_lines(self.campaign, eta_s, now, glyphs, width)
+        if not self.stands:
+            self._progress = []
+            if self.live and bench.running is not None and self.campaign is not None:
+                self._progress = campaign_view.progress_lines(
+                    self.campaign, bench.running.eta_s, now, glyphs, width
+                )
+        lines += self._progress
         if not self._report and not self.trouble:
             lines.append((Cell(t("reading"), "dim"),))
         return lines + self._report

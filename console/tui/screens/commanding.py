@@ -30,6 +30,22 @@ class CommandingScreen(ActingScreen):
         """As Screen."""
         super().__init__(*args, **kwargs)
         self._ends: list[tuple[int, str]] = []
+        self.opened_in: float | None = None
+        """The pause in which it was opened, where it does not show the moment of that pause."""
+
+    @property
+    def stands(self) -> bool:
+        """Whether what is shown is of the moment of the pause."""
+        return self.console_app.paused and self.console_app.paused_at != self.opened_in
+
+    @property
+    def moment(self) -> float:
+        """Epoch seconds of what is shown."""
+        return self.console_app.now() if self.stands else self.console_app.clock()
+
+    def paused_cell(self) -> Cell:
+        """For how long what is shown has stood still, or that it does not although it could."""
+        return bars.paused(self.console_app.paused_s or 0.0, live=not self.stands)
 
     @property
     def body(self) -> Widget:
@@ -46,26 +62,22 @@ class CommandingScreen(ActingScreen):
         """What is searched for in this screen's text, and where one is; "" when nothing is."""
         return ""
 
-    @property
-    def moment(self) -> float:
-        """Epoch seconds of what is on the screen."""
-        return self.console_app.now()
-
     def draw_status(self, shown: Collection[str], *, view: str = "") -> None:
         """The status line. `view` is its name and headline; "" for the fleet."""
         app, roster = self.console_app, self.console_app.roster
-        fleet, seen = roster.fleet, set(shown)
+        fleet, seen = roster.fleet if self.stands else app.fleet, set(shown)
         state = bars.State(
             cluster=app.engine.cluster,
             nodes=len(roster.index),
             counts=fleet.counts(),
-            oldest_s=fleet.oldest_age(app.clock()),
+            oldest_s=fleet.oldest_age(self.moment),
             shown=len(seen),
             filter=roster.filter.text,
             sort=t("{order} reversed", order=roster.sort) if roster.reverse else roster.sort,
             marked=len(roster.marked),
             hidden=len(roster.marked - seen),
             paused_s=app.paused_s,
+            live=app.paused and not self.stands,
             read_only=app.engine.read_only,
             errors=app.errors(),
             answered=len(fleet.seen),
@@ -79,7 +91,10 @@ class CommandingScreen(ActingScreen):
     def draw_keys(self, *, marks: bool = False) -> None:
         """The key line; with `marks` it ends in what no status line tells: news, their number."""
         app, lines = self.console_app, self.query_one("#keys", Lines)
-        offered = commands.footer(self.SCREEN_NAME, read_only=app.engine.read_only, keys=app.keymap)
+        offered = commands.footer(
+            self.SCREEN_NAME, read_only=app.engine.read_only, keys=app.keymap,
+            replay=app.player is not None,
+        )  # fmt: skip
         marked = len(app.roster.marked) if marks else 0
         told = t("{sign} {n} marked", sign=app.look.glyphs.mark, n=marked)
         tail: Line = (Cell(told, "mark"),) if marked else ()
@@ -88,7 +103,7 @@ class CommandingScreen(ActingScreen):
         if marks and (news := app.news()) is not None:
             tail = (*bars.news_cells(news, max(24, lines.size.width // 2)), Cell(" "), *tail)
         if marks and app.paused:
-            tail = (bars.paused(app.clock() - self.moment), Cell(" "), *tail)
+            tail = (self.paused_cell(), Cell(" "), *tail)
         line, self._ends = bars.keys(offered, lines.size.width, tail)
         lines.show([line])
 
@@ -100,7 +115,7 @@ class CommandingScreen(ActingScreen):
 
     def topic(self) -> str:
         """The rule that `explain` is about: of the top finding; "" where there is none."""
-        findings = self.console_app.fleet.findings
+        findings = self.console_app.still.findings
         open_ones = (f.rule for name in self._one() for f in findings[name] if not f.acknowledged)
         return next(open_ones, "")
 
@@ -150,9 +165,8 @@ class CommandingScreen(ActingScreen):
     def world(self) -> completing.World:
         """What may be named at the prompt here."""
         app = self.console_app
-        offered = commands.offered(self.SCREEN_NAME, read_only=app.engine.read_only)
         return completing.World(
-            words=[c.id.replace("_", "-") for c in offered],
+            words=[c.id.replace("_", "-") for c in self.offered()],
             nodes=list(app.roster.index),
             orders=self.orders,
             labels=app.roster.labels(),
@@ -189,8 +203,8 @@ class CommandingScreen(ActingScreen):
 
         request = commandline.parse(line, read_only=self.console_app.engine.read_only)
         names = request.text and request.id in ("open", "ssh", "explain")
-        modes = {self.SCREEN_NAME, *(commands.REPLAY if self.console_app.player else ())}
-        if not names and modes.isdisjoint(commands.BY_ID[request.id].screens):
+        here = set(commands.BY_ID[request.id].screens).intersection(self.modes)
+        if not names and not here:
             raise UsageError(
                 t(":{word} is not in this view", word=request.id.replace("_", "-")),
                 instead=t("? lists what is"),

@@ -13,12 +13,11 @@ from textual import events, on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
-from textual.screen import ModalScreen
 from textual.timer import Timer
 from textual.widgets import Input, Static
 
 from console.tui.plan_view import act, outcome_lines, plan_lines, proposed_reason, title
-from console.tui.screens.inside import Inside
+from console.tui.screens.planned import PlanDialog
 from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
 from console.tui.words import t
@@ -32,7 +31,7 @@ LETTERS = frozenset({"yes", "reason", "override", "despite"})
 """Actions of single letters."""
 
 
-class Confirm(ModalScreen[bool], Inside[bool]):
+class Confirm(PlanDialog[bool]):
     """Dismisses with whether the plan was carried out (or begun)."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -126,6 +125,7 @@ class Confirm(ModalScreen[bool], Inside[bool]):
 
     def _planned(self) -> None:
         self.phase = "ready"
+        self.appeared()
         wanted = self.plan is not None and self.plan.confirm_count is not None
         self.query_one("#count_row").display = wanted
         self._draw()
@@ -175,8 +175,8 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         if self.blocked():
             self.app.bell()
             return
-        if not self.console_app.deliberate:
-            self.notify(t("that came with other keys: press y once more"), severity="warning")
+        if not self.confirmed():
+            self._draw()
             return
         self.phase = "running"
         self.query_one("#reason_row").display = False
@@ -283,6 +283,7 @@ class Confirm(ModalScreen[bool], Inside[bool]):
         else:
             lines.append((Cell(title(act(self.verb), self.names), "title"),))
         if self.phase in ("planning", "ready"):
+            lines += self.of_now()
             lines += [(Cell(text, "critical"),) for text in self._overrides()]
         if self.trouble:
             lines.append((Cell(plain(self.trouble), "critical"),))
@@ -303,9 +304,8 @@ class Confirm(ModalScreen[bool], Inside[bool]):
             return hints(("esc", t("back")))
         if isinstance(self.focused, Input):
             return hints(("enter", t("when the text is right")), ("esc", t("cancel")))
-        blocked = self.blocked()
         now = t("drain now") if self.verb == "drain" else t("resume now")
-        yes = (Cell(blocked, "warn"),) if blocked else hints(("y", now))
+        yes = self.yes(self.blocked(), now)
         return (*yes, Cell("   "), *hints(*self._choices(), ("esc", t("cancel"))))
 
     def _choices(self) -> Iterator[tuple[str, str]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
@@ -11,7 +10,7 @@ from textual.binding import BindingType
 from console import since
 from console.tui import commands
 from console.tui.screens.table import TableScreen
-from console.tui.views.drained import ORDERS, DrainedTable
+from console.tui.views.drained import DrainedTable
 from console.tui.views.drained_judge import Was
 
 if TYPE_CHECKING:
@@ -72,16 +71,6 @@ class DrainedScreen(TableScreen):
             before = None
         known = memory is not None and told.reason_at is not None
         return Was(before, memory.tested_since(name, told.reason_at) if known and memory else None)
-
-    @property
-    def orders(self) -> Sequence[str]:
-        """See CommandingScreen."""
-        return ORDERS
-
-    def action_sort(self, text: str = "") -> None:
-        """The next order, or the named one."""
-        self.model.sort_by(text)
-        self.draw_lines()
 
 
 def screen(app: ConsoleApp) -> DrainedScreen:

@@ -23,4 +23,4 @@ class DriftScreen(UnfoldingScreen):
 
 def screen(app: ConsoleApp) -> DriftScreen:
     """Made when first shown."""
-    return DriftScreen(app.roster, Drift(app.fleet))
+    return DriftScreen(app.roster, Drift(app.still))

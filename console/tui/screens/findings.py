@@ -23,4 +23,4 @@ class FindingsScreen(UnfoldingScreen):
 
 def screen(app: ConsoleApp) -> FindingsScreen:
     """Made when first shown."""
-    return FindingsScreen(app.roster, Findings(app.fleet))
+    return FindingsScreen(app.roster, Findings(app.still))

@@ -35,6 +35,8 @@ class FleetScreen(MarkingScreen):
         self.wide = False
         self.stream_size = "small"
         self.trends = Trends()
+        self.told: Finding | None = None
+        """What the line under the grid tells of the node under the cursor."""
 
     def compose(self) -> ComposeResult:
         """One widget per line group."""
@@ -70,12 +72,10 @@ class FleetScreen(MarkingScreen):
         """One tick: order, rows, bars."""
         if self.focused is None:
             self.set_focus(self.grid)
-        self.trends.frozen = self.console_app.paused
         self.grid.show(self.roster.order(now))
         self.draw_status(self.grid.order)
-        if not self.console_app.paused:
-            self._stream()
-            self._why()
+        self._stream()
+        self._why()
         self.draw_keys()
 
     def _stream(self) -> None:
@@ -89,7 +89,7 @@ class FleetScreen(MarkingScreen):
         lines = self.query_one("#why", Lines)
         name = self.grid.cursor if self.grid.order else None
         findings = self.roster.fleet.findings.get(name, []) if name else []
-        top: Finding | None = next((f for f in findings if not f.acknowledged), None)
+        self.told = top = next((f for f in findings if not f.acknowledged), None)
         if name is None:
             text = t("no node matches the filter; esc clears it") if self.roster.filter else ""
         else:
@@ -122,9 +122,6 @@ class FleetScreen(MarkingScreen):
     def _opened(self) -> None:
         self.action_open()
 
-    def _one(self) -> list[str]:
-        return [self.grid.cursor] if self.grid.cursor else []
-
     def action_open(self, name: str = "") -> None:
         """Show one node."""
         target = name or self.grid.cursor
@@ -132,24 +129,13 @@ class FleetScreen(MarkingScreen):
             self.grid.touched = True
             self.console_app.open_node(target)
 
-    def action_next_fault(self) -> None:
-        """Cursor to the next node that is not ok, around the end."""
-        self._fault(1)
+    def severity_of(self, key: str) -> Severity:
+        """The node's verdict."""
+        return self.roster.fleet.verdict(key)
 
-    def action_previous_fault(self) -> None:
-        """Cursor to the previous node that is not ok, around the top."""
-        self._fault(-1)
-
-    def _fault(self, step: int) -> None:
-        order, grid = self.grid.order, self.grid
-        verdict = self.roster.fleet.verdict
-        at = order.index(grid.cursor) if grid.cursor in order else -1
-        for offset in range(1, len(order) + 1):
-            name = order[(at + step * offset) % len(order)]
-            if verdict(name).rank >= Severity.WARN.rank:
-                grid.move_to(name)
-                return
-        self.notify(t("no node shown has a problem"))
+    def no_fault(self) -> str:
+        """See MarkingScreen."""
+        return t("no node shown has a problem")
 
     @property
     def orders(self) -> Sequence[str]:
@@ -186,12 +172,13 @@ class FleetScreen(MarkingScreen):
         self.call_after_refresh(self.draw_lines)
 
     def action_acknowledge(self) -> None:
-        """Acknowledge the cursor's worst finding."""
-        name = self.grid.cursor
-        findings = self.roster.fleet.findings.get(name, []) if name else []
-        top = next((f for f in findings if not f.acknowledged), None)
-        if name is None or top is None:
+        """Acknowledge the finding that is told, also when a worse one has just come."""
+        if not self.steady():
+            return
+        if self.told is None or self.told.node != self.grid.cursor:
+            self._why()
+        if self.told is None:
             self.notify(t("nothing to acknowledge here"))
             return
-        self.console_app.acknowledge(top)
+        self.console_app.acknowledge(self.told)
         self.draw_lines()

@@ -103,8 +103,7 @@ class GpusScreen(MarkingScreen):
         """One tick: what is new, in slices; the map; the lines around it."""
         if self.focused is None:
             self.set_focus(self.canvas)
-        if not self.console_app.paused:
-            self.heat.update(self.take_news(), self.canvas.in_sight())
+        self.heat.update(self.take_news(), self.canvas.in_sight())
         self._read_on(now)
         self._draw(now)
 
@@ -142,12 +141,12 @@ class GpusScreen(MarkingScreen):
         legend.show([gpu_words.legend(self.heat, glyphs, legend.size.width, numbers=numbers)])
 
     @on(HeatCanvas.Moved)
-    def _moved(self) -> None:
+    def _moved(self, event: HeatCanvas.Moved) -> None:
         """What came into sight is read before the next tick."""
-        if not self.console_app.paused:
-            self.heat.update((), self.canvas.in_sight())
-            if self.heat.waiting:
-                self._read_on(self.console_app.now())
+        self.noticed(jumped=event.jumped)
+        self.heat.update((), self.canvas.in_sight())
+        if self.heat.waiting:
+            self._read_on(self.console_app.now())
         self.draw_detail()
 
     def draw_detail(self) -> None:
@@ -198,17 +197,6 @@ class GpusScreen(MarkingScreen):
         if target is not None:
             self.console_app.open_node(target)
 
-    def _one(self) -> Sequence[str]:
-        return [self.canvas.cursor] if self.canvas.cursor else []
-
-    def action_next_fault(self) -> None:
-        """Cursor to the next GPU that is odd or has a finding, around the end."""
-        self._fault(1)
-
-    def action_previous_fault(self) -> None:
-        """Cursor to the one before, around the top."""
-        self._fault(-1)
-
     def _fault(self, step: int) -> None:
         canvas, heat = self.canvas, self.heat
         order = canvas.order
@@ -229,6 +217,8 @@ class GpusScreen(MarkingScreen):
 
     def action_acknowledge(self) -> None:
         """Acknowledge the worst finding of the GPU under the cursor."""
+        if not self.steady():
+            return
         finding = self._finding()
         if finding is None or finding.acknowledged:
             self.notify(t("nothing to acknowledge here"))

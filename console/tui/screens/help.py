@@ -49,7 +49,7 @@ def help_lines(
     groups: dict[str, list[commands.Command]] = {}
     modes = (*(commands.REPLAY if replay else ()), screen)
     for mode in modes:
-        for command in commands.offered(mode, read_only=read_only, keys=keys):
+        for command in commands.offered(mode, read_only=read_only, keys=keys, replay=replay):
             groups.setdefault(command.group, []).append(command)
     for group in [*(g for g in groups if g != "Views"), "Views"]:
         lines += [(), (Cell(t(group), "title"),)]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from textual.binding import BindingType
 
 from console.tui import commands
 from console.tui.screens.unfolding import UnfoldingScreen
-from console.tui.views.jobs import ORDERS, JobsTable
+from console.tui.views.jobs import JobsTable
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
@@ -26,16 +25,6 @@ class JobsScreen(UnfoldingScreen):
         roster = app.roster
         self.model = JobsTable(lambda: roster.fleet)
         super().__init__(roster, self.model)
-
-    @property
-    def orders(self) -> Sequence[str]:
-        """See CommandingScreen."""
-        return ORDERS
-
-    def action_sort(self, text: str = "") -> None:
-        """The next order, or the named one."""
-        self.model.sort_by(text)
-        self.draw_lines()
 
 
 def screen(app: ConsoleApp) -> JobsScreen:

@@ -14,14 +14,13 @@ from textual.app import ComposeResult
 from textual.binding import BindingType
 
 from console.node_log import NodeLog
-from console.tui import commands, node_find
-from console.tui.bars import paused
+from console.tui import commands
 from console.tui.kernel_view import TROUBLE, boot_at, log_lines
-from console.tui.screens.commanding import CommandingScreen
+from console.tui.screens.searching import SearchingScreen
 from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines, Sheet
-from console.tui.words import t
+from console.tui.words import t, tn
 from inventory.errors import ConsoleError
 
 if TYPE_CHECKING:
@@ -31,7 +30,7 @@ LOOK_S = 0.25
 """Between two looks at what came: a log that is followed should feel alive."""
 
 
-class KernelScreen(CommandingScreen):
+class KernelScreen(SearchingScreen):
     """Lines, newest at the bottom."""
 
     SCREEN_NAME = "kernel"
@@ -43,7 +42,6 @@ class KernelScreen(CommandingScreen):
         self.node = node
         self.log_of: NodeLog | None = None
         self.following = True
-        self.find = ""
         self.trouble = ""
         """Why the node was not asked."""
         self._lines: list[Line] = []
@@ -51,7 +49,6 @@ class KernelScreen(CommandingScreen):
         """Lines at which troubles begin."""
         self._taken = 0
         self._width = 0
-        self._hits: list[int] = []
 
     def compose(self) -> ComposeResult:
         """What it is, the log, the keys."""
@@ -61,11 +58,6 @@ class KernelScreen(CommandingScreen):
         yield Prompt(id="prompt")
         yield Lines(look, id="keys")
 
-    @property
-    def body(self) -> Sheet:
-        """See CommandingScreen."""
-        return self.query_one("#sheet", Sheet)
-
     def chosen(self) -> list[str]:
         """The node."""
         return [self.node]
@@ -73,6 +65,7 @@ class KernelScreen(CommandingScreen):
     def on_mount(self) -> None:
         """Begin to read."""
         self.body.focus()
+        self.opened_in = self.console_app.paused_at  # it is read now, whatever the other views show
         self.run_worker(self._read(), group="log", exit_on_error=False)
         self.set_interval(LOOK_S, self._look)
         self.draw_lines()
@@ -98,7 +91,7 @@ class KernelScreen(CommandingScreen):
 
     def _from_agent(self) -> None:
         """What its agent sent while it could: better than nothing, and said to be less."""
-        facts = self.console_app.fleet.nodes[self.node]
+        facts = self.console_app.still.nodes[self.node]
         held = NodeLog(facts.node)
         for row in facts.kernel:
             mono = row.get("mono")
@@ -111,7 +104,7 @@ class KernelScreen(CommandingScreen):
     def _look(self) -> None:
         """Take in what came since."""
         log = self.log_of
-        if log is None or not self.is_mounted or self.console_app.paused:
+        if log is None or not self.is_mounted or self.stands:
             return
         if self.console_app.screen is self and (log.count != self._taken or log.ended):
             self.draw_lines()
@@ -126,7 +119,7 @@ class KernelScreen(CommandingScreen):
         width = widget.scrollable_size.width
         if not width:
             return
-        if not self.console_app.paused or width != self._width:
+        if not self.stands or width != self._width:
             self._take(width, now)
             at_end = widget.scroll_offset.y >= widget.max_scroll_y
             self.following = self.following and (at_end or not widget.max_scroll_y)
@@ -138,27 +131,24 @@ class KernelScreen(CommandingScreen):
         log = self.log_of
         if log is None:
             return
+        count = self._taken if self.stands else log.count
+        kept = list(log.lines)[: max(0, len(log.lines) - (log.count - count))]
         if width != self._width:
             self._width, self._lines, self._marks, self._taken = width, [], [], 0
-        fresh = min(log.count - self._taken, len(log.lines))
-        if fresh < log.count - self._taken or len(self._lines) > 4 * len(log.lines) + 100:
+        fresh = min(count - self._taken, len(kept))
+        if fresh < count - self._taken or len(self._lines) > 4 * len(kept) + 100:
             # Lines were lost, or most of ours are of lines no longer kept.
-            self._lines, self._marks, fresh = [], [], len(log.lines)
-        boot = boot_at(self.console_app.fleet.nodes[self.node])
-        for text in list(log.lines)[len(log.lines) - fresh :]:
+            self._lines, self._marks, fresh = [], [], len(kept)
+        boot = boot_at(self.console_app.still.nodes[self.node])
+        for text in kept[len(kept) - fresh :]:
             if TROUBLE.search(text):
                 self._marks.append(len(self._lines))
             self._lines += log_lines(text, boot, now, width)
-        self._taken = log.count
+        self._taken = count
         log.looked()
 
     def _show(self, widget: Sheet) -> None:
-        lines = self._lines
-        self._hits = node_find.hits(lines, self.find) if self.find else []
-        if self._hits:
-            lines = list(lines)
-            for index in self._hits:
-                lines[index] = node_find.lit(lines[index], self.find)
+        lines = self.lit(self._lines)
         follow = self.following and not self.find
         widget.show(lines)
         if follow:
@@ -167,14 +157,14 @@ class KernelScreen(CommandingScreen):
     def _status(self) -> None:
         lines = self.query_one("#status", Lines)
         log, count = self.log_of, len(self._marks)
-        told = t("{n} lines", n=log.count) if log else t("asking the node")
+        told = tn("1 line", "{n} lines", self._taken) if log else t("asking the node")
         parts = [Cell(t("kernel log of {node}", node=plain(self.node)), "title"),
                  Cell(f"  {told}", "text")]  # fmt: skip
         if self.trouble or (log is not None and log.ended):
             why = " ".join(part for part in (self.trouble, log.ended if log else "") if part)
             parts.append(Cell("  " + plain(why), "unknown"))
         elif self.console_app.paused:
-            parts.append(paused(self.console_app.paused_s or 0.0))
+            parts.append(self.paused_cell())
         elif log is not None:
             word = t("following") if self.following else t("not following (f)")
             parts.append(Cell(f"  {word}", "dim" if self.following else "key"))
@@ -195,31 +185,14 @@ class KernelScreen(CommandingScreen):
             self.body.action_edge(1)
         self.draw_lines()
 
-    def action_find(self, text: str = "") -> None:
-        """Ask what to look for, or look for it."""
-        if text:
-            self._look_for(text)
-        else:
-            self.query_one(Prompt).ask("/", self.find)
-
-    @on(Prompt.Typed)
-    def _typed(self, event: Prompt.Typed) -> None:
-        if event.kind == "/":
-            self._look_for(event.text)
-
-    def answered(self, event: Prompt.Answered) -> None:
-        """See CommandingScreen."""
-        if event.kind == "/":
-            self._look_for(event.before if event.text is None else event.text)
-            return
-        super().answered(event)
-
-    def _look_for(self, text: str) -> None:
-        self.find = text.strip()
+    def draw_found(self) -> None:
+        """See SearchingScreen."""
+        if self.stands:  # else drawing shows it
+            self._show(self.body)
         self.draw_lines()
-        self.query_one(Prompt).complain(
-            t("nothing here has it") if self.find and not self._hits else ""
-        )
+
+    def begin(self) -> None:
+        """To the newest place."""
         if self._hits:
             self._reveal(self._hits[-1])
 
@@ -246,9 +219,6 @@ class KernelScreen(CommandingScreen):
         self.body.scroll_to(y=line, animate=False, force=True)
         self._status()
 
-    def action_back(self) -> None:
-        """End the search; without one, to the screen below."""
-        if self.find:
-            self._look_for("")
-        else:
-            self.app.pop_screen()
+    def leave(self) -> None:
+        """To the screen below."""
+        self.app.pop_screen()

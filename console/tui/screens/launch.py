@@ -14,14 +14,13 @@ from textual import on
 from textual.app import ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import Vertical
-from textual.screen import ModalScreen
 
 from console.active.ask import Asked, CampaignPlan
 from console.active.results import Level
 from console.active.safety import NOT_YET
 from console.tui.campaign_view import LEVEL_KEYS, level_line, plan_lines
 from console.tui.plan_view import title
-from console.tui.screens.inside import Inside
+from console.tui.screens.planned import PlanDialog
 from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
 from console.tui.words import t
@@ -31,7 +30,7 @@ AGAIN_S = 1.0
 """Until a plan that waits for a node's first readings is made again."""
 
 
-class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
+class Launch(PlanDialog[CampaignPlan | None]):
     """Dismisses with the plan to carry out, or None."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -86,6 +85,7 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
             raise
         finally:
             self.phase = "ready"
+            self.appeared()
             self._draw()
         if self.plan is not None and self._waits(self.plan):
             self.set_timer(AGAIN_S, self._again)
@@ -113,10 +113,12 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
 
     def action_start(self) -> None:
         """Carry out the plan on the screen."""
-        if self.blocked() or not self.console_app.deliberate:
+        if self.blocked():
             self.app.bell()
-        else:
+        elif self.confirmed():
             self.dismiss(self.plan)
+        else:
+            self._draw()
 
     def action_cancel(self) -> None:
         """Start nothing."""
@@ -152,6 +154,7 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
             lines += plan_lines(self.plan, self.console_app.look.glyphs, width)
         else:
             lines.append((Cell(title(t("Test {level}:", level=self.level), self.names), "title"),))
+        lines += self.of_now()
         if self.force:
             lines.append((Cell(t("MINE: also busy nodes, and no cap: you own them"), "critical"),))
         if self.trouble:
@@ -159,7 +162,6 @@ class Launch(ModalScreen[CampaignPlan | None], Inside[CampaignPlan | None]):
         return lines
 
     def _hint(self) -> Line:
-        blocked = self.blocked()
-        yes = (Cell(blocked, "warn"),) if blocked else hints(("y", t("test now")))
+        yes = self.yes(self.blocked(), t("test now"))
         rest = hints(("esc", t("cancel")), ("tab", t("level")), ("I", t("mine")))
         return (*yes, Cell("   "), *rest)

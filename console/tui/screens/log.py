@@ -12,7 +12,7 @@ from console.tui import commands
 from console.tui.log_sources import Batch, Sources
 from console.tui.screens.table import BREATH_S, TableScreen
 from console.tui.text import plain
-from console.tui.views.log import LogTable
+from console.tui.views.log import AHEAD_S, LogTable
 from console.tui.views.log_entries import FINAL, Acts, Entry, of_past, of_test
 
 if TYPE_CHECKING:
@@ -32,12 +32,17 @@ class LogScreen(TableScreen):
         super().__init__(roster, LogTable(lambda: roster.fleet, roster.summary))
         self._acts = Acts()
         self._sources = Sources(app)
-        self._reading = False
+        self._reading = self._read_once = False
 
     def redraw(self, now: float) -> None:
         """One tick; the files are looked at beside it."""
-        if not self._reading and not self.console_app.paused:
-            self._reading = True
+        paused = self.console_app.paused
+        if not self._read_once and paused:
+            self.table.ahead_s = 0.0  # the files tell of what came since, too
+        elif not paused:
+            self.table.ahead_s = AHEAD_S
+        if not self._reading and not (paused and self._read_once):
+            self._reading = self._read_once = True
             self.run_worker(self._read(now), group="log", exit_on_error=False)
         super().redraw(now)
         self._catch_up()

@@ -23,4 +23,4 @@ class StragglersScreen(UnfoldingScreen):
 
 def screen(app: ConsoleApp) -> StragglersScreen:
     """Made when first shown."""
-    return StragglersScreen(app.roster, Stragglers(app.fleet))
+    return StragglersScreen(app.roster, Stragglers(app.still))

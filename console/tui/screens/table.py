@@ -12,7 +12,7 @@ from console.tui.roster import Roster
 from console.tui.screens.marking import MarkingScreen
 from console.tui.text import Cell, Column, cut
 from console.tui.view import GUTTER
-from console.tui.views.table import Table
+from console.tui.views.table import Ordered, Table
 from console.tui.widgets.grid import Grid
 from console.tui.widgets.prompt import Prompt
 from console.tui.widgets.sheet import Lines
@@ -67,11 +67,10 @@ class TableScreen(MarkingScreen):
         return Cell(self.console_app.look.glyphs.mark, "mark" if whole else "dim")
 
     def redraw(self, now: float) -> None:
-        """One tick: rows, bars. While paused the rows stay as they are."""
+        """One tick: rows, bars."""
         if self.focused is None:
             self.set_focus(self.grid)
-        if not self.console_app.paused or self._rows is None:
-            self._take(now)
+        self._take(now)
         self._draw(now)
 
     def _take(self, now: float) -> None:
@@ -128,28 +127,20 @@ class TableScreen(MarkingScreen):
     def _one(self) -> Sequence[str]:
         return self.chosen_here()[:1]
 
-    def action_next_fault(self) -> None:
-        """Cursor to the next row that is not ok, around the end."""
-        self._fault(1)
-
-    def action_previous_fault(self) -> None:
-        """Cursor to the previous row that is not ok, around the top."""
-        self._fault(-1)
-
-    def _fault(self, step: int) -> None:
-        order, grid = self.grid.order, self.grid
-        at = order.index(grid.cursor) if grid.cursor in order else -1
-        for offset in range(1, len(order) + 1):
-            key = order[(at + step * offset) % len(order)]
-            if self.table.severity(key).rank >= Severity.WARN.rank:
-                grid.move_to(key)
-                return
-        self.notify(t("no row shown has a problem"))
+    def severity_of(self, key: str) -> Severity:
+        """See MarkingScreen."""
+        return self.table.severity(key)
 
     @property
     def orders(self) -> Sequence[str]:
         """See CommandingScreen."""
-        return tuple(getattr(self.table, "orders", ()))
+        return self.table.orders if isinstance(self.table, Ordered) else ()
+
+    def action_sort(self, text: str = "") -> None:
+        """The next order, or the named one. Offered by screens whose table has several."""
+        if isinstance(self.table, Ordered):
+            self.table.sort_by(text)
+            self.draw_lines()
 
     def topic(self) -> str:
         """See CommandingScreen."""
@@ -158,6 +149,8 @@ class TableScreen(MarkingScreen):
 
     def action_acknowledge(self) -> None:
         """Acknowledge everything the row tells; again takes nothing back."""
+        if not self.steady():
+            return
         key = self.grid.cursor
         open_ones = [f for f in self.table.findings(key) if not f.acknowledged] if key else []
         if not open_ones:

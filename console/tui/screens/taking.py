@@ -37,8 +37,28 @@ class TakingScreen(Playing):
         """Nodes an action is about."""
         raise NotImplementedError
 
+    def some(self) -> list[str]:
+        """Nodes an action is about; says so when there are none."""
+        names = self.chosen()
+        if not names:
+            self.notify(t("no node is chosen"), severity="warning")
+        return names
+
+    def named(self, name: str) -> str:
+        """A node named after a command, else the one in hand; "" when there is none here."""
+        if not name:
+            return next(iter(self._one()), "")
+        if name in self.console_app.fleet.nodes:
+            return name
+        self.notify(t("no node {name} here", name=name), severity="error", markup=False)
+        return ""
+
     def _one(self) -> Sequence[str]:
         return self.chosen()[:1]
+
+    def steady(self) -> bool:
+        """Whether what a key is about is what the operator saw when pressing it."""
+        return True
 
     def action_copy(self, form: str = "hosts") -> None:
         """Copy the chosen nodes. Raises UsageError for a form that is none."""
@@ -49,11 +69,8 @@ class TakingScreen(Playing):
                 t("there is no form {form!r}", form=form),
                 instead=t("one of {forms}", forms=" ".join(copying.FORMATS)),
             )
-        names = self.chosen()
-        if not names:
-            self.notify(t("no node is chosen"), severity="warning")
-            return
-        self._copy(form, names)
+        if names := self.some():
+            self._copy(form, names)
 
     @work(exit_on_error=False, group="copy", exclusive=True)
     async def _copy(self, form: str, names: Sequence[str]) -> None:
@@ -63,7 +80,7 @@ class TakingScreen(Playing):
         from console.tui import copying
 
         app, parts = self.console_app, []
-        fleet, now, ours = app.fleet, app.now(), version("gpuconsole")
+        fleet, now, ours = app.roster.fleet, app.now(), version("gpuconsole")
         for number, name in enumerate(names, 1):
             parts.append(copying.part(form, fleet, name, now, ours))
             if number % SLICE == 0 and form != "hosts":
@@ -106,12 +123,9 @@ class TakingScreen(Playing):
         """Ask in which form."""
         from console.tui.screens.copies import CopyMenu
 
-        names = self.chosen()
-        if names:
+        if names := self.some():
             told = fold(names) if len(names) == 1 else t("{n} nodes", n=len(names))
             self.app.push_screen(CopyMenu(told), self._copied_as)
-        else:
-            self.notify(t("no node is chosen"), severity="warning")
 
     def _copied_as(self, form: str | None) -> None:
         if form:
@@ -154,14 +168,10 @@ class TakingScreen(Playing):
 
     def action_kernel_log(self, name: str = "") -> None:
         """Show a node's whole kernel log."""
-        if name and name not in self.console_app.fleet.nodes:
-            self.notify(t("no node {name} here", name=name), severity="error", markup=False)
-            return
-        names = [name] if name else self._one()
-        if names:
+        if target := self.named(name):
             from console.tui.screens.kernel import KernelScreen
 
-            self.app.push_screen(KernelScreen(names[0]))
+            self.app.push_screen(KernelScreen(target))
 
 
 def _why(error: OSError) -> str:

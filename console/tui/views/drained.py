@@ -16,8 +16,8 @@ from console.tui.theme import Glyphs
 from console.tui.theme import word as severity_word
 from console.tui.view import GUTTER
 from console.tui.views.drained_judge import Advice, Was, Work, advise, whose, work
-from console.tui.words import t
-from inventory.errors import UsageError
+from console.tui.views.table import chosen_order
+from console.tui.words import t, tn
 from inventory.scheduler import Allocation
 from probes.event import Finding, Severity
 from probes.facts import NodeFacts
@@ -52,7 +52,11 @@ class DrainedTable:
         if not self._known:
             return t("no scheduler has told of any node: who is out of work is not known")
         if self._untold:
-            return t("no scheduler tells of {n} nodes; no other is out of work", n=self._untold)
+            return tn(
+                "no scheduler tells of 1 node; no other is out of work",
+                "no scheduler tells of {n} nodes; no other is out of work",
+                self._untold,
+            )
         return t("no node is out of work") if not self._out else t("no such node is out of work")
 
     def update(self, names: Collection[str], now: float) -> None:
@@ -89,12 +93,7 @@ class DrainedTable:
 
     def sort_by(self, name: str = "") -> None:
         """A named order, or the next one. Raises UsageError."""
-        if name and name not in ORDERS:
-            raise UsageError(
-                t("there is no order {name}", name=repr(name)),
-                instead=t("one of {names}", names=" ".join(ORDERS)),
-            )
-        self.order = name or ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self.order = chosen_order(ORDERS, self.order, name)
 
     def wanted(self) -> list[tuple[str, Allocation]]:
         """Nodes of which the time of the drain is not known yet, in the order shown."""
@@ -223,7 +222,11 @@ class DrainedTable:
         order = {"longest": t("longest first"), "newest": t("newest first"),
                  "ready": t("ready first")}[self.order]  # fmt: skip
         if not parts and self._untold:
-            return t("none known, {n} nodes without a scheduler's word", n=self._untold)
+            return tn(
+                "none known, 1 node without a scheduler's word",
+                "none known, {n} nodes without a scheduler's word",
+                self._untold,
+            )
         if not parts:
             return t("none")
         if len(self._shown) == 1:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from console.since import PERFORMANCE, Before
-from console.tui.words import t
+from console.tui.words import t, tn
 from inventory.scheduler import KEPT, MARKER, Allocation
 from probes.event import Finding, Severity
 from probes.facts import NodeFacts
@@ -70,7 +70,7 @@ def work(now: Allocation, facts: NodeFacts, fresh: bool) -> Work:
     left = [row for row in processes(facts) if row.get("ours") is not True]
     if left:
         count = len({row.get("pid") for row in left})
-        return Work(t("1 process") if count == 1 else t("{n} procs", n=count), False)
+        return Work(tn("1 process", "{n} procs", count), False)
     return Work(t("nothing"), True)
 
 

@@ -16,17 +16,15 @@ from console.tui.view import GUTTER
 from console.tui.views import drift_words
 from console.tui.views.hosts import Places
 from console.tui.views.majorities import Majority, Parts, Role, observed, role
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.drift import EMPTY, Census
 from probes.drift_facts import FACTS
 from probes.event import Finding, Severity
-from probes.expectations import Expectations
 
 SEPARATOR = "\x1f"
 _RULES = {"node": "drift.node", "gpu": "drift.gpu", "port": "drift.nic_firmware"}
 """Per what a fact is -> the rule of its findings."""
 SITE = "site.expected"
-NO_WORD: Expectations = {}
 
 RowKind = Literal["fact", "value", "node", "silent", "alike"]
 
@@ -188,13 +186,17 @@ class Drift:
         if not rows and not any(row.kind == "alike" for row in self._by_key.values()):
             return t("nothing compared")
         if not rows and silent:
-            return t("no fact differs, {n} nodes tell nothing", n=silent)
+            return tn(
+                "no fact differs, 1 node tells nothing",
+                "no fact differs, {n} nodes tell nothing",
+                silent,
+            )
         if not rows:
             return t("no fact differs")
         told = {"facts": len(rows) - splits, "nodes": len(nodes), "splits": splits}
         if splits:
-            return t("facts that differ: {facts} on {nodes} nodes, splits: {splits}", **told)
-        return t("facts that differ: {facts} on {nodes} nodes", **told)
+            return t("facts that differ: {facts}, nodes: {nodes}, splits: {splits}", **told)
+        return t("facts that differ: {facts}, nodes: {nodes}", **told)
 
     def why(self, key: str, glyphs: Glyphs, width: int) -> Line:
         """See Table."""

@@ -10,7 +10,7 @@ from console.tui.text import Cell, Column, Line, cut, plain, width_of
 from console.tui.theme import Glyphs, word
 from console.tui.views.hosts import folded, said
 from console.tui.views.majorities import Majority, Odd
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.checks.drift import CMDLINE, GPU_ODD, NODE_ODD, PORT_ODD, SPLIT
 from probes.checks.site import SITE
 from probes.drift_facts import FACTS
@@ -56,7 +56,7 @@ def _what(table: Drift, key: str, row: Row, glyphs: Glyphs) -> _Words:
         case "silent":
             return lead + t("nothing known of {n}", n=len(row.names)), "text"
         case "alike":
-            return lead + t("{n} facts alike", n=row.alike), "dim"
+            return lead + tn("1 fact alike", "{n} facts alike", row.alike), "dim"
         case "node":
             return f"    {row.names[0]} {plain(', '.join(row.devices))}", "text"
         case "value":

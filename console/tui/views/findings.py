@@ -16,7 +16,7 @@ from console.tui.view import GUTTER
 from console.tui.views.finding_words import Drawn, KindRow, cell
 from console.tui.views.hosts import Places, said
 from console.tui.views.kinds import UNSEEN, Kind, kind_of, title, unseen
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.checks import place
 from probes.event import Finding, Severity
 
@@ -104,7 +104,11 @@ class Findings:
         self._touched = set()
         self._list()
         self.empty = (
-            t("no finding on the {n} nodes shown, and each of them was judged", n=len(shown))
+            tn(
+                "no finding on the node shown, and it was judged",
+                "no finding on the {n} nodes shown, and each of them was judged",
+                len(shown),
+            )
             if shown
             else t("the filter shows no node")
         )

@@ -14,7 +14,7 @@ from console.tui.views.hosts import folded
 from console.tui.views.job_figures import Energy, Step, Use
 from console.tui.views.job_layers import WAITS, Layer, summary
 from console.tui.views.job_shares import IDLE, NOBODY, Share
-from console.tui.words import t
+from console.tui.words import t, tn
 from inventory.scheduler import Job
 from probes.event import Finding, Severity
 
@@ -129,7 +129,7 @@ def ranks(share: Share) -> str:
         return t("rank {n}", n=first)
     if last - first + 1 == len(share.ranks):
         return t("ranks {first}-{last}", first=first, last=last)
-    return t("{n} ranks", n=len(share.ranks))
+    return tn("1 rank", "{n} ranks", len(share.ranks))
 
 
 def motion(findings: tuple[Finding, ...]) -> Told:
@@ -182,7 +182,12 @@ def _trouble(row: JobRow) -> Told:
         return t("busy, and the scheduler knows no job there"), "text"
     if row.energy.idle_gpus:
         n, burnt = row.energy.idle_gpus, watts(row.energy.idle_w)
-        return t("{n} GPUs idle for 10 min, {w} (estimate)", n=n, w=burnt), "text"
+        return tn(
+            "1 GPU idle for 10 min, {w} (estimate)",
+            "{n} GPUs idle for 10 min, {w} (estimate)",
+            n,
+            w=burnt,
+        ), "text"
     return "", "text"
 
 

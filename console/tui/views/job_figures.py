@@ -7,18 +7,19 @@ of `Estimates.go_on` makes a few, of what is on the screen first.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
+from math import inf
 from statistics import median
 from typing import NamedTuple
 
 from console.fleet import Fleet
-from console.tui.node_cells import number
 from console.tui.summary import CURRENT, STALE_S
 from console.tui.views.job_shares import Share
 from probes.efficiency import Efficiency, efficiency
 from probes.facts import NodeFacts
 from probes.ranks_motion import Limits, Motion, verdict
-from probes.steps import step_estimate
+from probes.reading import number
+from probes.steps import MEAN, step_seen
 from probes.steps_told import FRESH_S
 
 NODES_A_TURN = 12
@@ -27,6 +28,10 @@ IN_SIGHT = 600
 """Nodes of which use is read in one tick."""
 KEPT_S = 30.0
 """How long an estimate stands: idle burn is about ten minutes, a period about a minute."""
+AGAIN_S = 10.0
+"""The same of a step that was not found: readings may have been too few."""
+IN_TURN = 100
+"""Jobs among which the one looked at longest ago is next: more than a screen shows."""
 UNEVEN = 2.5
 """Times the mean that a gap may be: one reading that was skipped; our estimate."""
 MOTION_S = 5.0
@@ -176,11 +181,20 @@ class Estimates:
                 self.idle[name] = _idle(found)
             else:
                 self.idle.pop(name, None)
-        for key, members in jobs.items():
-            before = self.steps.get(key)
-            if before is None or now - before[0] >= KEPT_S:
-                self.steps[key] = now, estimate(fleet, members, now)
-                return
+        key = self._longest_ago(jobs, now)
+        if key is not None:
+            self.steps[key] = now, estimate(fleet, jobs[key], now)
+
+    def _longest_ago(self, jobs: Iterable[str], now: float) -> str | None:
+        """Of those that are due, so that none in sight waits for ever behind the others."""
+        due = (key for key in jobs if self._is_due(*self.steps.get(key, _NEVER), now))
+        return min(
+            islice(due, IN_TURN), key=lambda key: self.steps.get(key, _NEVER)[0], default=None
+        )
+
+    @staticmethod
+    def _is_due(at: float, found: Step | None, now: float) -> bool:
+        return now - at >= (AGAIN_S if found is None else KEPT_S)
 
     def forget(self, name: str) -> None:
         """No job is on the node any more."""
@@ -250,6 +264,7 @@ class Estimates:
         return Energy(idle if known else None, gpus, 1000 * watts / flops if flops > 0 else None)
 
 
+_NEVER: tuple[float, Step | None] = (-inf, None)
 _NONE = Efficiency(gpus=(), idle_burn_w={}, idle_gpus={})
 
 
@@ -275,7 +290,8 @@ def estimate(fleet: Fleet, members: dict[str, Share], now: float) -> Step | None
             device = share.devices[0]
             readings = fleet.history(name, device, "power_w")
             every_s = _interval(fleet.history_times(name, device), len(readings))
-            found = step_estimate(readings, every_s) if every_s else None
+            means = fleet.history(name, device, MEAN)
+            found = step_seen(readings, means, every_s) if every_s else None
             return Step(found.period_s, fleet.seen[name], found.strength) if found else None
     return None
 

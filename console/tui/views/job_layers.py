@@ -11,7 +11,7 @@ from typing import NamedTuple
 from console.tui.text import plain
 from console.tui.theme import Glyphs
 from console.tui.views.job_shares import Share
-from console.tui.words import t
+from console.tui.words import t, tn
 from inventory.scheduler import Allocation, Job
 from probes.event import Finding, Severity, worst
 from probes.ranks_motion import Motion
@@ -101,7 +101,10 @@ def _node(of: Facts) -> Layer:
     severity = worst(list(of.verdicts))
     missing = of.job.nodes - len(of.shares) if of.job is not None else 0
     if missing > 0 and severity.rank < Severity.UNKNOWN.rank:
-        return Layer(Severity.UNKNOWN, t("{n} of its nodes are not watched", n=missing))
+        return Layer(
+            Severity.UNKNOWN,
+            tn("1 of its nodes is not watched", "{n} of its nodes are not watched", missing),
+        )
     found = _worst(f for f in of.findings if not of_job(f))
     say = found.say if found is not None and found.severity is severity else ""
     return Layer(severity, say)

@@ -19,8 +19,8 @@ from console.tui.views.job_figures import Energy, Estimates, Uses, bars_of, gpu_
 from console.tui.views.job_layers import LAYERS, Facts, Layer, layers, own_verdict
 from console.tui.views.job_members import Members
 from console.tui.views.job_shares import IDLE, NOBODY, Share
-from console.tui.words import t
-from inventory.errors import UsageError
+from console.tui.views.table import chosen_order
+from console.tui.words import t, tn
 from inventory.expressions import natural_key
 from probes.event import Finding, Severity, worst
 
@@ -124,12 +124,7 @@ class JobsTable:
 
     def sort_by(self, name: str = "") -> None:
         """A named order, or the next one. Raises UsageError."""
-        if name and name not in ORDERS:
-            raise UsageError(
-                t("there is no order {name}", name=repr(name)),
-                instead=t("one of {names}", names=" ".join(ORDERS)),
-            )
-        self.order = name or ORDERS[(ORDERS.index(self.order) + 1) % len(ORDERS)]
+        self.order = chosen_order(ORDERS, self.order, name)
 
     def row(self, key: str, now: float) -> JobRow:
         """Everything about a job; made once a tick, when its row is in sight."""
@@ -286,15 +281,15 @@ class JobsTable:
     def headline(self) -> str:
         """See Table."""
         jobs = sum(1 for key in self._keys if key not in ENDS)
-        told = t("1 job") if jobs == 1 else t("{n} jobs", n=jobs)
+        told = tn("1 job", "{n} jobs", jobs)
         if not self._who.scheduled:
             told = t("no scheduler: {n} by their processes", n=jobs)
         stray = self.members.get(NOBODY)
         if stray:
-            told = t("{told}, {n} nodes busy without one", told=told, n=len(stray))
+            told += tn(", 1 node busy without one", ", {n} nodes busy without one", len(stray))
         idle = self._burnt().idle_gpus
         if idle:
-            told = t("{told}, {n} GPUs idle in jobs", told=told, n=idle)
+            told += tn(", 1 GPU idle in jobs", ", {n} GPUs idle in jobs", idle)
         orders = {"largest": t("largest first"), "longest": t("longest running first")}
         return f"{told}, {orders[self.order]}" if self.order in orders else told
 

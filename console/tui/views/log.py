@@ -7,7 +7,6 @@ are looked for in the line.
 from __future__ import annotations
 
 import bisect
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 
 from msgspec import structs
@@ -26,7 +25,7 @@ from console.tui.views.log_entries import (
     of_step,
 )
 from console.tui.views.log_line import LogLine, cell
-from console.tui.words import t
+from console.tui.words import t, tn
 from inventory.scheduler import Allocation, Step
 from probes.event import Finding, Severity
 
@@ -50,6 +49,7 @@ class LogTable:
         self.entries: dict[str, Entry] = {}
         self.trouble = ""
         """Why part of the past is missing."""
+        self.ahead_s = AHEAD_S
         self._fresh: set[str] = set()
         """Lines that came since the operator last was at the top."""
         self._order: list[tuple[float, int, str]] = []
@@ -58,14 +58,15 @@ class LogTable:
         self._behind: list[LogEntry] = []
         """Happenings that were not taken in yet, oldest first."""
         self._read = 0
-        self._of: deque[LogEntry] | None = None
+        self._of: object = None
+        """The Fleet's past that was read."""
         self._acted: dict[str, float] = {}
         """Node -> when it was last acted on."""
         self._steps: dict[tuple[str, float], str] = {}
         """(node, time) of an act's end -> its line, until the audit tells the same."""
         self._shown: list[str] | None = None
         self._at = 0.0
-        """The moment of the rows shown."""
+        """The latest moment of the rows shown."""
         self._ahead = False
         """Whether there are lines of a later moment."""
         self._hits: dict[str, bool] = {}
@@ -84,7 +85,7 @@ class LogTable:
     def update(self, names: Collection[str], now: float) -> None:
         """See Table. What was said of nodes with news is filtered again."""
         fleet = self._fleet()
-        if fleet.log is not self._of:
+        if fleet.past is not self._of:
             self._begin(fleet)
         new: list[LogEntry] = []
         for entry in reversed(fleet.log):
@@ -111,7 +112,7 @@ class LogTable:
         """Another past, as when a recording is wound back: its happenings begin anew."""
         for key in [key for key in self.entries if key.startswith("live ") or key == "start"]:
             self._drop(key)
-        self._of, self._read = fleet.log, 0
+        self._of, self._read = fleet.past, 0
         self._behind.clear()
         if fleet.began > 0:
             self.put(of_start(fleet.began))
@@ -186,8 +187,8 @@ class LogTable:
 
     def rows(self, shown: Sequence[str], now: float) -> list[str]:
         """See Table: newest first. `shown` is not asked: the filter looks at lines, too."""
-        moves = "age" in self.filter.text
-        if moves or self._ahead or now < self._at:
+        moves, until = "age" in self.filter.text, now + self.ahead_s
+        if moves or self._ahead or until < self._at:
             self._shown = None
         if self.filter.text != self._filtered:
             self._filtered, self._shown = self.filter.text, None
@@ -196,13 +197,13 @@ class LogTable:
             self._hits.clear()
         if self._shown is None:
             self._shown = list(self._matching(now))
-            self._ahead = bool(self._order) and self._order[-1][0] > now + AHEAD_S
-        self._at = now
+            self._ahead = bool(self._order) and self._order[-1][0] > until
+        self._at = until
         return self._shown
 
     def _matching(self, now: float) -> Iterable[str]:
         for at, _, key in reversed(self._order):
-            if at <= now + AHEAD_S and (not self.filter or self._matches(key, now)):
+            if at <= now + self.ahead_s and (not self.filter or self._matches(key, now)):
                 yield key
 
     def _matches(self, key: str, now: float) -> bool:
@@ -274,7 +275,7 @@ class LogTable:
         """See Table."""
         shown = self._shown or ()
         new = sum(map(self._fresh.__contains__, shown)) if self._fresh else 0
-        told = t("1 line") if len(shown) == 1 else t("{n} lines", n=len(shown))
+        told = tn("1 line", "{n} lines", len(shown))
         if new:
             told = t("{new} new above, {n} lines", new=new, n=len(shown))
         return f"{told}; {self.trouble}" if self.trouble else told

@@ -12,7 +12,7 @@ from console.tui.views.hosts import folded
 from console.tui.views.peers import Field, Left, Why
 from console.tui.views.straggler_rows import Row, share_of
 from console.tui.views.strip import scaled
-from console.tui.words import t
+from console.tui.words import t, tn
 from probes.event import Severity
 from probes.ranks_rules import LATE_RANK
 from probes.slow_rules import POWER_LIMIT
@@ -164,7 +164,7 @@ def _strip(table: Stragglers, key: str, row: Row, width: int, glyphs: Glyphs) ->
     if row.kind == "compared":
         if row.groups == 1:
             return t("in one group of like GPUs"), "dim"
-        return t("in {n} groups of like GPUs", n=row.groups), "dim"
+        return tn("in 1 group of like GPUs", "in {n} groups of like GPUs", row.groups), "dim"
     if row.kind == "node":
         return "", "dim"
     return folded(row.names), "dim"

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from console import units
-from console.fleet import Compared, Fleet
+from console.fleet import Fleet
+from console.peers import Compared
 from console.tui.text import Cell, Column, Line, choose, fit
 from console.tui.theme import Glyphs
 from console.tui.view import GUTTER

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection, Iterable, Sequence
+from typing import Protocol, runtime_checkable
 
 from console.tui.text import Cell, Column, Line
 from console.tui.theme import Glyphs
+from console.tui.words import t
+from inventory.errors import UsageError
 from probes.event import Finding, Severity
 
 
 class Table(Protocol):
-    """A pure model over the Fleet. Drawing never reads the Fleet: a paused screen stays still.
-
-    A model with several orders has `orders`, their names for `:sort`, and its screen `action_sort`.
-    """
+    """A pure model over the Fleet. Drawing never reads the Fleet: a paused screen stays still."""
 
     @property
     def empty(self) -> str:
@@ -59,3 +58,33 @@ class Table(Protocol):
     def headline(self) -> str:
         """A few words for the status line, e.g. "5 kinds on 9 nodes"."""
         ...
+
+
+@runtime_checkable
+class Ordered(Table, Protocol):
+    """A model with several orders."""
+
+    @property
+    def orders(self) -> Sequence[str]:
+        """Their names, for `:sort`."""
+        ...
+
+    def sort_by(self, name: str = "") -> None:
+        """The named order, or the next. Raises UsageError for an unknown one."""
+        ...
+
+
+def chosen_order(orders: Sequence[str], now: str, name: str) -> str:
+    """The named order, or without a name the one after `now`. Raises UsageError."""
+    if name:
+        check_order(orders, name)
+    return name or orders[(orders.index(now) + 1) % len(orders)]
+
+
+def check_order(orders: Iterable[str], name: str) -> None:
+    """Raises UsageError for a name that is none of the orders."""
+    if name not in orders:
+        raise UsageError(
+            t("there is no order {name}", name=repr(name)),
+            instead=t("one of {names}", names=" ".join(orders)),
+        )

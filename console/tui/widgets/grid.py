@@ -46,10 +46,10 @@ class Grid(ScrollView, can_focus=True):
     class Moved(Message):
         """The cursor is on another node."""
 
-        def __init__(self, name: str | None) -> None:
-            """`name` is None when nothing is shown."""
+        def __init__(self, name: str | None, *, jumped: bool = False) -> None:
+            """`name` is None when nothing is shown; `jumped`: not by the operator."""
             super().__init__()
-            self.name = name
+            self.name, self.jumped = name, jumped
 
     class Opened(Message):
         """The operator clicked the node under the cursor again."""
@@ -61,6 +61,7 @@ class Grid(ScrollView, can_focus=True):
         self.order: list[str] = []
         self.cursor: str | None = None
         self.touched = False
+        self.expected = False
         self._left: str | None = None
         """Where the cursor was when the last node went out of sight."""
         self._columns_for = columns
@@ -86,6 +87,7 @@ class Grid(ScrollView, can_focus=True):
     def show(self, order: list[str]) -> None:
         """Take a new order, keep the cursor on its node, repaint what changed."""
         before, in_sight = self.cursor, self._in_sight()
+        expected, self.expected = self.expected, False
         if self.scrollable_size.width != self._width:
             # A scrollbar that came or went changes the width without a Resize.
             self.recolumn()
@@ -98,7 +100,7 @@ class Grid(ScrollView, can_focus=True):
                 self._reveal()
         self.repaint_changes()
         if self.cursor != before:
-            self.post_message(self.Moved(self.cursor))
+            self.post_message(self.Moved(self.cursor, jumped=before is not None and not expected))
 
     def _keep_cursor(self, order: list[str]) -> None:
         if not order:

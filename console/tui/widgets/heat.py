@@ -67,6 +67,11 @@ class HeatCanvas(Widget, can_focus=True):
     class Moved(Message):
         """The cursor is on another GPU, or another part is in sight."""
 
+        def __init__(self, *, jumped: bool = False) -> None:
+            """`jumped`: not by the operator."""
+            super().__init__()
+            self.jumped = jumped
+
     class Opened(Message):
         """The operator clicked the GPU under the cursor again."""
 
@@ -80,6 +85,7 @@ class HeatCanvas(Widget, can_focus=True):
         self.gpu = 0
         """Place of the GPU under the cursor in its node."""
         self.touched = False
+        self.expected = False
         self.top = 0
         """First visible row of blocks."""
         self.laid = Layout(0, 1, 1, 1)
@@ -92,6 +98,7 @@ class HeatCanvas(Widget, can_focus=True):
     def show(self, order: list[str]) -> None:
         """Take a new order, keep the cursor on its node, repaint what changed."""
         before = self.cursor
+        expected, self.expected = self.expected, False
         if order != self.order:
             self._keep_cursor(order)
             self.order = order
@@ -104,7 +111,7 @@ class HeatCanvas(Widget, can_focus=True):
         self._draw_map()
         self._repaint_changes()
         if self.cursor != before:
-            self.post_message(self.Moved())
+            self.post_message(self.Moved(jumped=before is not None and not expected))
 
     def in_sight(self) -> list[str]:
         """Nodes whose blocks are drawn now."""
