@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
 
+    Pulse = tuple[float, float | None]
+    """Seconds this process could not run so far, and when the watch will be back (None: none)."""
+
 DRIVER_STUCK_DEVICES = 2
 """One hung GPU is a GPU fault; from two on every further call would only hang one more thread."""
 
@@ -32,18 +35,18 @@ class Stuck(Exception):
 class Call:
     """One call in flight: its name, the device (""), since when (mono seconds), which thread.
 
-    `stalled_s` is what `Calls.stalled_s` said when it began.
+    `pulse` is the `Pulse` read just before `since`.
     """
 
-    __slots__ = ("call", "device", "since", "stalled_s", "thread")
+    __slots__ = ("call", "device", "pulse", "since", "thread")
 
     def __init__(
-        self, call: "str", device: "str", since: "float", thread: "int", stalled_s: "float" = 0.0
+        self, call: "str", device: "str", since: "float", thread: "int", pulse: "Pulse"
     ) -> "None":
         self.call = call
         self.device = device
         self.since = since
-        self.stalled_s = stalled_s
+        self.pulse = pulse
         self.thread = thread
 
 
@@ -54,7 +57,7 @@ class Busy:
 
     def __init__(self, calls: "Calls", name: "str", device: "str") -> "None":
         self._calls = calls
-        self._call = Call(name, device, 0.0, threading.get_ident())
+        self._call = Call(name, device, 0.0, threading.get_ident(), (0.0, None))
 
     def __enter__(self) -> "None":
         self._calls.enter(self._call)
@@ -84,34 +87,28 @@ class Calls:
         self._abandoned: "set[int]" = set()
         self._refused: "set[int]" = set()
         self._nvml_closed = False
-        self._pulse: "tuple[float, float | None]" = (0.0, None)
-        """Seconds stalled so far, and when the next beat is due; replaced as one."""
+        self._pulse: "Pulse" = (0.0, None)
 
     def beat(self, period_s: "float") -> "None":
-        """The watch runs and will be back in `period_s`; later than that counts as stalled."""
-        now = self.clock()
-        self._pulse = (self.stalled_s(now), now + period_s)
-
-    def stalled_s(self, now: "float") -> "float":
-        """Seconds until `now` in which this process could not run; 0 without a watch that beats.
+        """The watch runs and will be back in `period_s`; later than that counts as stalled.
 
         At most one period of each stall is missed.
         """
-        stalled, due = self._pulse
-        return stalled if due is None else stalled + max(0.0, now - due)
+        now = self.clock()
+        self._pulse = (_stalled_s(self._pulse, now), now + period_s)
 
     def timer(self) -> "Callable[[], float]":
         """Seconds from here on, without those in which this process could not run."""
-        began = self.clock()
-        return functools.partial(self._ran_s, began, self.stalled_s(began))
+        pulse = self._pulse
+        return functools.partial(self._ran_s, self.clock(), pulse)
 
     def age_s(self, call: "Call") -> "float":
         """How long a call takes already, without the time in which this process could not run."""
-        return self._ran_s(call.since, call.stalled_s)
+        return self._ran_s(call.since, call.pulse)
 
-    def _ran_s(self, since: "float", stalled_s: "float") -> "float":
+    def _ran_s(self, since: "float", pulse: "Pulse") -> "float":
         now = self.clock()
-        return now - since - (self.stalled_s(now) - stalled_s)
+        return now - since - (_stalled_s(self._pulse, now) - _stalled_s(pulse, since))
 
     def busy(self, call: "str", device: "str" = "") -> "Busy":
         """Record that this thread is inside `call` on `device`; raises Stuck instead of stacking.
@@ -133,8 +130,8 @@ class Calls:
                     self._refuse(call, "%s hangs in %s" % (call.device or "it", holder.call))
                 self._now("wait for " + holder.call, call.thread)
                 self._free.wait(wait_s)
+            call.pulse = self._pulse
             call.since = self.clock()
-            call.stalled_s = self.stalled_s(call.since)
             if holder is None:
                 self._held[call.device] = call
             self._current[call.thread] = call
@@ -167,8 +164,8 @@ class Calls:
         self._now("", thread)
 
     def _now(self, what: "str", thread: "int") -> "None":
-        now = self.clock()
-        self._current[thread] = Call(what, "", now, thread, self.stalled_s(now))
+        pulse = self._pulse
+        self._current[thread] = Call(what, "", self.clock(), thread, pulse)
 
     def end(self, thread: "int") -> "None":
         """This thread is outside any probe."""
@@ -231,3 +228,9 @@ class Calls:
 
     def _in_nvml(self) -> "list[Call]":
         return [call for call in self._held.values() if call.call.startswith("nvml")]
+
+
+def _stalled_s(pulse: "Pulse", now: "float") -> "float":
+    """Seconds until `now` in which this process could not run, by the pulse of just before."""
+    stalled_s, due = pulse
+    return stalled_s if due is None else stalled_s + max(0.0, now - due)
