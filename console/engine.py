@@ -20,6 +20,7 @@ from console.audit import Audit, who
 from console.collector import calm_collector
 from console.fleet import Fleet
 from console.memory.memory import NAME, Memory
+from console.said import said
 from console.schedulers import schedulers_for
 from console.settings import Settings, state_dir
 from inventory.errors import UsageError
@@ -277,10 +278,16 @@ class Engine:
             scheduler = act.evicting(self.schedulers[node.scheduler or ""])
             found = (await scheduler.evictable([node.scheduled_as], wish))[node.scheduled_as]
             own = units.counted(len(found.leave), "pod")
-            gone = ", ".join(pod.full_name for pod in found.go) or "nothing"
-            told.append(f"{name}: evicts {gone}; leaves {own} of the node itself")
+            gone = ", ".join(pod.full_name for pod in found.go) or said("nothing")
+            told.append(
+                said(
+                    "{name}: evicts {pods}; leaves {own} of the node itself",
+                    name=name, pods=gone, own=own,
+                )
+            )  # fmt: skip
             told += [
-                f"{name}: nothing is evicted while {p}: {why}" for p, why in found.held.items()
+                said("{name}: nothing is evicted while {pod}: {why}", name=name, pod=pod, why=why)
+                for pod, why in found.held.items()
             ]
         return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 

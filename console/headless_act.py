@@ -143,7 +143,7 @@ def _write_plan(out: Stdout, plan: Plan, *, whole: bool) -> None:
         out.write(as_json(plan, indent=False))
         return
     for name, why in plan.refused.items():
-        step = Step(node=name, at=time.time(), phase="refused", ok=False, detail=why)
+        step = Step(node=name, at=time.time(), phase="refused", ok=False, detail=str(why))
         out.write(as_json(step, indent=False))
 
 

@@ -118,7 +118,7 @@ async def _drain(
     try:
         plan = await engine.plan("drain", [name], f"auto: {timeless(finding.say)}")
         if plan.refused:
-            return plan.refused[name]
+            return str(plan.refused[name])
         if _room(engine, limits) < 1:
             return "no room left: somebody else drains too"  # the plan has just asked anew
         if plan.confirm_count is not None:

@@ -11,6 +11,7 @@ from msgspec import UNSET, Struct, UnsetType, field
 
 from console import charset, leaving, written
 from console.fleet import Fleet
+from console.said import plainly
 from inventory.errors import ConsoleError
 from inventory.expressions import fold, natural_key
 from inventory.scheduler import Allocation
@@ -258,7 +259,7 @@ def _charset() -> str:
     return getattr(sys.stdout, "encoding", None) or "utf-8"
 
 
-_pretty = msgspec.json.Encoder()
+_pretty = msgspec.json.Encoder(enc_hook=plainly)
 
 
 def as_json(value: object, *, indent: bool) -> bytes:

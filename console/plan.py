@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
 from console.plan_notes import OUT_OF_WORK, still_sick, warnings
+from console.said import said
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
 from inventory.scheduler import MARKER, Allocation, Plan, Scheduler
@@ -77,12 +78,15 @@ def _refusal(
     """Why this node is left alone; "" when it may be written."""
     facts = fleet.nodes.get(name)
     if facts is None:
-        return "not in the inventory"
+        return said("not in the inventory")
     if facts.node.scheduler not in schedulers:
-        return "no scheduler is configured for this node"
+        return said("no scheduler is configured for this node")
     now = facts.allocation
     if now is None:
-        return f"{facts.node.scheduler} did not report this node: its state is unknown"
+        return said(
+            "{scheduler} did not report this node: its state is unknown",
+            scheduler=facts.node.scheduler,
+        )
     if verb == "drain":
         return _drain_refusal(now, override)
     return _resume_refusal(name, now, fleet, override, despite_findings)
@@ -91,22 +95,31 @@ def _refusal(
 def _drain_refusal(now: Allocation, override: bool) -> str:
     if now.state in ("drained", "draining"):
         if now.ours:
-            return f"already {now.state} by us: {now.reason}"
+            return said("already {state} by us: {reason}", state=now.state, reason=now.reason)
         if not override:
-            return f"already {now.state} by {now.reason_by or 'somebody else'}: {now.reason}"
+            return said(
+                "already {state} by {who}: {reason}",
+                state=now.state,
+                who=_who(now),
+                reason=now.reason,
+            )
     foreign = now.reason and not now.ours and now.reason.lower() not in SCHEDULERS_OWN
     if now.state == "down" and foreign and not override:
-        return f"down, and {now.reason_by or 'somebody else'} says why: {now.reason}"
+        return said("down, and {who} says why: {reason}", who=_who(now), reason=now.reason)
     return ""
+
+
+def _who(now: Allocation) -> str:
+    return now.reason_by or said("somebody else")
 
 
 def _resume_refusal(
     name: str, now: Allocation, fleet: Fleet, override: bool, despite_findings: bool
 ) -> str:
     if now.state not in ("drained", "draining", "down"):
-        return f"not drained: {now.state}"
+        return said("not drained: {state}", state=now.state)
     if not now.ours and not override:
-        return f"drained by {now.reason_by or 'somebody else'}, not by us: {now.reason}"
+        return said("drained by {who}, not by us: {reason}", who=_who(now), reason=now.reason)
     return "" if despite_findings else still_sick(name, fleet)
 
 

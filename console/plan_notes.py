@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 
 from console.fleet import Fleet
+from console.said import said
 from inventory.scheduler import Allocation, Job
 from probes.event import Severity
 
@@ -18,8 +19,12 @@ FINDINGS = 2
 
 
 ALONE = {
-    "slurm": "; Slurm drains whole nodes: leaving one GPU out needs gres.conf and a slurmd restart",
-    "kubernetes": "; a cordon is for whole nodes: the device plugin alone can withhold one GPU",
+    "slurm": said(
+        "; Slurm drains whole nodes: leaving one GPU out needs gres.conf and a slurmd restart"
+    ),
+    "kubernetes": said(
+        "; a cordon is for whole nodes: the device plugin alone can withhold one GPU"
+    ),
 }
 """Why a scheduler takes the others too."""
 
@@ -46,16 +51,16 @@ def warnings(
     for name in wanted:
         age = fleet.age(name)
         if age is None:
-            yield f"{name} has not answered: the plan rests on the scheduler alone"
+            yield said("{name} has not answered: the plan rests on the scheduler alone", name=name)
         elif age > OLD_S:
-            yield f"{name} last answered {age:.0f} s ago"
+            yield said("{name} last answered {age} s ago", name=name, age=f"{age:.0f}")
 
 
 def _still_sick(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
     """Nodes that go back to work despite what a fresh look found."""
     for name in wanted:
         if why := still_sick(name, fleet):
-            yield f"{name} is {why}"
+            yield said("{name} is {why}", name=name, why=why)
 
 
 def still_sick(name: str, fleet: Fleet) -> str:
@@ -63,8 +68,9 @@ def still_sick(name: str, fleet: Fleet) -> str:
     verdict = fleet.verdict(name)
     if verdict.rank < Severity.UNKNOWN.rank:
         return ""
-    worst = next((f.say for f in fleet.findings[name]), "no fresh answer from the node")
-    return f"still {verdict}: {worst}"
+    nothing = said("no fresh answer from the node")
+    worst = next((f.say for f in fleet.findings[name]), nothing)
+    return said("still {verdict}: {worst}", verdict=verdict, worst=worst)
 
 
 def _jobs(wanted: Sequence[str], before: Mapping[str, Allocation]) -> Iterator[str]:
@@ -76,14 +82,21 @@ def _jobs(wanted: Sequence[str], before: Mapping[str, Allocation]) -> Iterator[s
             jobs[job.id] = job
     for job_id, names in members.items():
         job = jobs[job_id]
-        title = f"{job_id} ({job.user or 'unknown user'})"
-        yield f"{len(names)} of {job.nodes} nodes of job {title}: it keeps running {_end(job)}"
+        yield said(
+            "{n} of {all} nodes of job {id} ({user}): it keeps running {until}",
+            n=len(names),
+            all=job.nodes,
+            id=job_id,
+            user=job.user or said("unknown user"),
+            until=_end(job),
+        )
 
 
 def _end(job: Job) -> str:
     if job.end_at is None:
-        return "until it ends"
-    return f"until it ends, at the latest {time.strftime('%a %H:%M', time.localtime(job.end_at))}"
+        return said("until it ends")
+    at = time.strftime("%a %H:%M", time.localtime(job.end_at))
+    return said("until it ends, at the latest {at}", at=at)
 
 
 def _partitions(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
@@ -99,9 +112,13 @@ def _partitions(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
     for partition, nodes in sorted(working.items()):
         left = nodes - set(wanted)
         if left != nodes:
-            total = len(members[partition])
-            none = ": none is left" if not left else ""
-            yield f"partition {partition}: {len(left)} of {total} nodes stay in work{none}"
+            yield said(
+                "partition {partition}: {n} of {all} nodes stay in work{none}",
+                partition=partition,
+                n=len(left),
+                all=len(members[partition]),
+                none="" if left else said(": none is left"),
+            )
 
 
 def _one_gpu(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
@@ -115,7 +132,13 @@ def _one_gpu(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
         if device and others and facts.get("inventory", device) is not None:
             what = ALONE.get((facts.node.scheduler or "").partition(":")[0].partition("@")[0])
             label = facts.gpu_label(device)
-            yield f"{name}: only {label} is at fault, {others} GPUs go with it{what or ''}"
+            yield said(
+                "{name}: only {gpu} is at fault, {n} GPUs go with it{why}",
+                name=name,
+                gpu=label,
+                n=others,
+                why=what or "",
+            )
 
 
 def _evidence(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
@@ -124,6 +147,6 @@ def _evidence(wanted: Sequence[str], fleet: Fleet) -> Iterator[str]:
         for finding in grave[:FINDINGS]:
             yield f"{name}: {finding.severity}: {finding.say}"
         if len(grave) > FINDINGS:
-            yield f"{name}: and {len(grave) - FINDINGS} more"
+            yield said("{name}: and {n} more", name=name, n=len(grave) - FINDINGS)
         if fleet.verdict(name) is Severity.OK:
-            yield f"{name} has no findings: it looks healthy"
+            yield said("{name} has no findings: it looks healthy", name=name)

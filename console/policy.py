@@ -27,6 +27,7 @@ import yaml
 from msgspec import Struct
 
 from console.audit import Who, who
+from console.said import said
 from inventory import marked
 from inventory.errors import UsageError
 from inventory.expressions import expand
@@ -84,7 +85,13 @@ class Policy(Struct, frozen=True, kw_only=True):
         theirs = [r for r in self.roles if person in r.users or groups & r.groups]
         if any(role.covers(verb, node) for role in theirs):
             return ""
-        return f"{person} may not {verb} {node} ({self.path})"
+        return said(
+            "{person} may not {verb} {node} ({path})",
+            person=person,
+            verb=verb,
+            node=node,
+            path=self.path,
+        )
 
 
 def load() -> Policy:

@@ -20,6 +20,7 @@ from msgspec import Struct
 
 from console import units
 from console.evidence import Known, Manifest, taken
+from console.said import Said, said
 from probes.blobs import safe_name
 from probes.event import Finding, Sample
 from probes.facts import NodeFacts
@@ -32,7 +33,6 @@ FILE_BYTES = 32 << 20
 WANTED = frozenset({"manifest.json", "facts.json", "findings.json"})
 FIRST = 8
 """Ours come before the node's own files."""
-TEXT_CHARS = 1000
 UNREADABLE = (
     OSError, EOFError, tarfile.TarError, zlib.error, msgspec.MsgspecError, ValueError,
     OverflowError, RecursionError,
@@ -53,7 +53,7 @@ class Before(Struct, frozen=True):
         found = next(
             (s for s in self.known.samples if (s.probe, s.device) == (probe, device)), None
         )
-        return "" if found is None else str(found.values.get(metric, ""))
+        return "" if found is None else clean(str(found.values.get(metric, "")))
 
     def cards(self) -> dict[str, str]:
         """PCI address -> serial number (or UUID) of each GPU."""
@@ -106,7 +106,7 @@ def read(path: Path) -> Before:
     )
 
 
-def notes(facts: NodeFacts, now: float, where: Path) -> list[str]:
+def notes(facts: NodeFacts, now: float, where: Path) -> list[Said]:
     """Sentences for the plan of a resume, each with the node's name; [] without a bundle."""
     path = newest(facts.node.name, where)
     if path is None:
@@ -115,15 +115,15 @@ def notes(facts: NodeFacts, now: float, where: Path) -> list[str]:
     try:
         before = read(path)
         if before.manifest.node != name:
-            return [f"{name}: its bundle {path} is of {before.manifest.node}"]
-        return [clean(f"{name}: {text}", TEXT_CHARS) for text in _told(before, facts, now)]
+            other = clean(before.manifest.node)
+            return [
+                said("{name}: its bundle {path} is of {other}", name=name, path=path, other=other)
+            ]
+        return [
+            said("{name}: {text}", name=name, text=text) for text in changes(before, facts, now)
+        ]
     except UNREADABLE:
-        return [f"{name}: its bundle {path} cannot be read"]
-
-
-def changes(before: Before, facts: NodeFacts, now: float) -> list[str]:
-    """The same without the node's name, of a bundle that was read; its words may be anything."""
-    return [clean(text, TEXT_CHARS) for text in _told(before, facts, now)]
+        return [said("{name}: its bundle {path} cannot be read", name=name, path=path)]
 
 
 PERFORMANCE = re.compile(
@@ -132,30 +132,47 @@ PERFORMANCE = re.compile(
 """Words of a reason that say that the node worked, but not as fast as it should."""
 
 
-def retest(facts: NodeFacts, memory: Memory | None) -> list[str]:
+def retest(facts: NodeFacts, memory: Memory | None) -> list[Said]:
     """What a node that was drained for performance still lacks; [] for any other."""
     now = facts.allocation
     if now is None or now.reason_at is None or not PERFORMANCE.search(now.reason):
         return []
     name = facts.node.name
     if memory is not None and memory.tested_since(name, now.reason_at):
-        return [f"{name}: drained for performance; it has passed a test since"]
-    return [f"{name}: drained for performance, and no test passed since: gpuconsole test {name}"]
+        return [said("{name}: drained for performance; it has passed a test since", name=name)]
+    return [
+        said(
+            "{name}: drained for performance, and no test passed since: gpuconsole test {name}",
+            name=name,
+        )
+    ]
 
 
-def _told(before: Before, facts: NodeFacts, now: float) -> Iterator[str]:
+def changes(before: Before, facts: NodeFacts, now: float) -> Iterator[Said]:
+    """What was found then, and what was done to the node since.
+
+    A bundle's words may be anything: they are cleaned where they are taken out of it.
+    """
     age = units.age(now - before.manifest.at)
-    then = "; ".join(f.say for f in before.findings[:SHOWN]) or "no findings"
+    then = "; ".join(clean(f.say) for f in before.findings[:SHOWN])
     more = len(before.findings) - SHOWN
-    yield f"evidence of {age} ago: {then}" + (f" and {more} more" if more > 0 else "")
+    yield said(
+        "evidence of {age} ago: {then}{more}",
+        age=age,
+        then=then or said("no findings"),
+        more=said(" and {n} more", n=more) if more > 0 else "",
+    )
     boot_then, boot_now = before.value("hello", "boot_id"), facts.boot_id
     if boot_then and boot_now:
-        since = "rebooted since" if boot_then != boot_now else "not rebooted since"
-        yield f"{since} {time.strftime('%a %H:%M', time.localtime(before.manifest.at))}"
+        at = time.strftime("%a %H:%M", time.localtime(before.manifest.at))
+        if boot_then != boot_now:
+            yield said("rebooted since {at}", at=at)
+        else:
+            yield said("not rebooted since {at}", at=at)
     driver = before.value("inventory", "driver_version")
     driver_now = str(facts.value("inventory", "", "driver_version") or "")
     if driver and driver_now and driver != driver_now:
-        yield f"driver {driver} then, {driver_now} now"
+        yield said("driver {then} then, {now} now", then=driver, now=driver_now)
     yield from _exchanged(before.cards(), _cards(facts.latest.values()), facts)
 
 
@@ -165,19 +182,35 @@ def _cards(samples: Iterable[Sample]) -> dict[str, str]:
         if sample.probe == "inventory" and sample.device:
             mark = sample.values.get("serial") or sample.values.get("uuid")
             if mark:
-                found[sample.device] = str(mark)
+                found[clean(sample.device)] = clean(str(mark))
     return found
 
 
-def _exchanged(then: dict[str, str], now: dict[str, str], facts: NodeFacts) -> Iterator[str]:
+def _exchanged(then: dict[str, str], now: dict[str, str], facts: NodeFacts) -> Iterator[Said]:
     """Cards that are others now. Without a reading of now nothing is claimed."""
     if not then or not now:
         return
     for device, mark in then.items():
         label = facts.gpu_label(device)
         if device not in now:
-            yield f"{label} at {device} is not there any more ({mark})"
+            yield said(
+                "{gpu} at {place} is not there any more ({mark})",
+                gpu=label,
+                place=device,
+                mark=mark,
+            )
         elif now[device] != mark:
-            yield f"{label} at {device} is another card: {mark} then, {now[device]} now"
+            yield said(
+                "{gpu} at {place} is another card: {then} then, {now} now",
+                gpu=label,
+                place=device,
+                then=mark,
+                now=now[device],
+            )
     for device in now.keys() - then.keys():
-        yield f"{facts.gpu_label(device)} at {device} is new ({now[device]})"
+        yield said(
+            "{gpu} at {place} is new ({mark})",
+            gpu=facts.gpu_label(device),
+            place=device,
+            mark=now[device],
+        )

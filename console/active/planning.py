@@ -14,6 +14,7 @@ from console.active.orders import TOGETHER
 from console.active.results import Group, Level
 from console.active.rounds import rounds
 from console.active.schemes import FEW
+from console.said import said
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
 
@@ -170,9 +171,15 @@ def rounds_likely(asked: Asked, nodes: int, most: int) -> int:
 def _notes(
     engine: Engine, asked: Asked, willing: Sequence[str], counted: Sequence[str], parts: int
 ) -> list[str]:
-    notes = []
+    notes: list[str] = []
     if parts > 1:
-        notes.append(f"a round runs in {parts} batches: at most {safety.CAP:.0%} of a pool at once")
+        notes.append(
+            said(
+                "a round runs in {n} batches: at most {share} of a pool at once",
+                n=parts,
+                share=f"{safety.CAP:.0%}",
+            )
+        )
     if asked.force and willing:
         caps, use = safety.pools(engine.inventory.nodes), dict[str, int]()
         for name in willing:
@@ -180,5 +187,12 @@ def _notes(
             use[group] = use.get(group, 0) + 1
         for group, count in use.items():
             if count > max(caps[group], 1):
-                notes.append(f"{count} nodes of {group} at once, above {safety.CAP:.0%} of it")
+                notes.append(
+                    said(
+                        "{n} nodes of {group} at once, above {share} of it",
+                        n=count,
+                        group=group,
+                        share=f"{safety.CAP:.0%}",
+                    )
+                )
     return notes

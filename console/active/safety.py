@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from console.active.ask import Asked
 from console.active.results import Group
+from console.said import said
 from inventory.node import Node
 from inventory.scheduler import Allocation, Job
 from probes.event import NodeState
@@ -24,7 +25,7 @@ CAP = 0.2
 SMALLEST = 2
 """A pair may always run."""
 NOT_YET = "not read yet"
-"""Ends a refusal that a moment's wait may lift."""
+"""Ends a refusal that a moment's wait may lift, in the sentences below."""
 OURS = "gpuconsole-"
 """Begins the names of jobs that we submit; behind it stands the campaign's id."""
 LIVE = (NodeState.UP, NodeState.DEGRADED)
@@ -84,7 +85,11 @@ def judge(facts: NodeFacts, claim: Claim) -> Answer:
     if claim.sessions and (why := no_session(facts) or unread(facts)):
         return Answer(refused=why)
     if claim.keeps_slurm and now is not None and now.state in ("drained", "draining", "down"):
-        why = f"{now.state}: {now.scheduler} starts nothing there; use --launch ssh"
+        why = said(
+            "{state}: {scheduler} starts nothing there; use --launch ssh",
+            state=now.state,
+            scheduler=now.scheduler,
+        )
         return Answer(refused=why)
     why = unasked(facts, claim) or taken(facts, claim) or busy(facts, claim)
     if not why:
@@ -98,20 +103,21 @@ def no_session(facts: NodeFacts) -> str:
     """Why no order can be sent there; nobody can override that."""
     if facts.state in LIVE:
         return ""
-    wait = f", {NOT_YET}" if facts.state in COMING else ""
-    return f"no live session ({facts.state}){wait}"
+    if facts.state in COMING:
+        return said("no live session ({state}), not read yet", state=facts.state)
+    return said("no live session ({state})", state=facts.state)
 
 
 def unread(facts: NodeFacts) -> str:
     """Why its GPUs cannot be counted; nobody can override that: it would run on some of them."""
     if facts.get("inventory") is None:
-        return f"its GPUs are {NOT_YET}"
+        return said("its GPUs are not read yet")
     on_bus = facts.value("inventory", "", "pci_gpu_count")
     if not on_bus or any(device for device, _ in facts.devices("inventory")):
         return ""
     if facts.value("inventory", "", "nvml_library") is True and not _failed(facts):
-        return f"the driver is slow to tell of its {on_bus} GPUs, {NOT_YET}"
-    return f"the driver tells of none of its {on_bus} GPUs"
+        return said("the driver is slow to tell of its {n} GPUs, not read yet", n=on_bus)
+    return said("the driver tells of none of its {n} GPUs", n=on_bus)
 
 
 def _failed(facts: NodeFacts) -> bool:
@@ -126,9 +132,15 @@ def unasked(facts: NodeFacts, claim: Claim) -> str:
     if not scheduler:
         return ""
     if scheduler in claim.errors:
-        return f"{scheduler} cannot be asked whether a job runs here: {claim.errors[scheduler]}"
+        return said(
+            "{scheduler} cannot be asked whether a job runs here: {error}",
+            scheduler=scheduler,
+            error=claim.errors[scheduler],
+        )
     if facts.allocation is None:
-        return f"{scheduler} has not said whether a job runs here, {NOT_YET}"
+        return said(
+            "{scheduler} has not said whether a job runs here, not read yet", scheduler=scheduler
+        )
     return ""
 
 
@@ -138,12 +150,21 @@ def taken(facts: NodeFacts, claim: Claim) -> str:
     if now is None or facts.node.name in claim.reserved:
         return ""
     if now.state in ("drained", "draining") and not now.ours:
-        by = now.reason_by or "somebody else"
-        return f"{now.state} by {by}, not by us: {now.reason}".rstrip(": ")
+        return said(
+            "{state} by {who}, not by us{reason}",
+            state=now.state,
+            who=now.reason_by or said("somebody else"),
+            reason=f": {now.reason}" if now.reason else "",
+        )
     if now.state == "reserved":
-        return "reserved: name the reservation with --reservation if it is yours"
+        return said("reserved: name the reservation with --reservation if it is yours")
     if now.state in ("maintenance", "down", "off", "unknown"):
-        return f"{now.state} in {now.scheduler}: {now.reason or now.raw}".rstrip(": ")
+        return said(
+            "{state} in {scheduler}{reason}",
+            state=now.state,
+            scheduler=now.scheduler,
+            reason=f": {now.reason or now.raw}" if now.reason or now.raw else "",
+        )
     return ""
 
 
@@ -151,16 +172,16 @@ def busy(facts: NodeFacts, claim: Claim) -> str:
     """What runs there, or what keeps us from knowing."""
     now = facts.allocation
     if now is not None and (work := working(now, claim.jobs)):
-        return f"busy: {work}"
+        return said("busy: {work}", work=work)
     if not claim.sessions:
         return ""
     if not any(device for device, _ in facts.devices("inventory")):
         return ""
     processes = facts.get("processes")
     if processes is None:
-        return f"processes on its GPUs are {NOT_YET}"
+        return said("processes on its GPUs are not read yet")
     users = {str(row.get("command", "?")) for row in processes.rows}
-    return f"busy: {', '.join(sorted(users))} on its GPUs" if users else ""
+    return said("busy: {work} on its GPUs", work=", ".join(sorted(users))) if users else ""
 
 
 def working(now: Allocation, ours: str = "") -> str:

@@ -19,6 +19,7 @@ from msgspec import Struct
 
 from console.active.ask import Asked
 from console.active.results import Campaign, Progress
+from console.said import plainly
 from console.settings import private
 from inventory.errors import ConsoleError, UsageError
 
@@ -53,7 +54,7 @@ def save(folder: Path, kept: Kept) -> None:
     """Write it whole or not at all. Raises OSError."""
     path = private(folder) / f"{kept.campaign.id}.json"
     part = folder / f".{kept.campaign.id}.{os.getpid()}"
-    data = msgspec.json.encode(kept)
+    data = msgspec.json.encode(kept, enc_hook=plainly)
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
             file.write(data)

@@ -13,7 +13,7 @@ from console.tui.bench import Entry
 from console.tui.plan_view import grouped, labelled
 from console.tui.text import Cell, Column, Line, choose, cut, fit, plain
 from console.tui.theme import ASCII, Glyphs, word
-from console.tui.words import N_, t, tn
+from console.tui.words import N_, spoken, t, tn
 from inventory.expressions import fold
 
 LEVEL_KEYS: Mapping[str, Level] = {level.value[0]: level for level in Level}
@@ -163,12 +163,12 @@ def plan_lines(plan: CampaignPlan, glyphs: Glyphs, width: int) -> list[Line]:
         )  # fmt: skip
         lines += labelled(t("time"), told, width, "text")
     for note in plan.notes:
-        lines += labelled(t("note"), plain(note), width, "text")
+        lines += labelled(t("note"), plain(spoken(note)), width, "text")
     for what, names in grouped(plan.disturbs).items():
-        told = t("DISTURBS {names}: {what}", names=fold(names), what=plain(what))
+        told = t("DISTURBS {names}: {what}", names=fold(names), what=plain(spoken(what)))
         lines += labelled(glyphs.warn, told, width, "critical")
     for reason, names in grouped(plan.refused).items():
-        lines += labelled(t("leave"), f"{fold(names)}: {plain(reason)}", width, "unknown")
+        lines += labelled(t("leave"), f"{fold(names)}: {plain(spoken(reason))}", width, "unknown")
     return lines
 
 

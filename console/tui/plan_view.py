@@ -12,7 +12,7 @@ from console.tui.text import Cell, Line, cut, plain, width_of
 from console.tui.text import labelled as _labelled
 from console.tui.theme import Glyphs
 from console.tui.view import SCHED_WORDS
-from console.tui.words import N_, t, tn
+from console.tui.words import N_, spoken, t, tn
 from inventory.expressions import fold
 from inventory.scheduler import Allocation, Plan, Step
 from probes.event import Finding
@@ -45,9 +45,9 @@ def plan_lines(plan: Plan, glyphs: Glyphs, width: int) -> list[Line]:
     for command in plan.commands:
         lines += labelled(t("run"), plain(shlex.join(command)), width, "text")
     for warning in plan.warnings:
-        lines += labelled(glyphs.warn, plain(warning), width, "warn")
+        lines += labelled(glyphs.warn, plain(spoken(warning)), width, "warn")
     for why, names in grouped(plan.refused).items():
-        lines += labelled(t("leave"), f"{fold(names)}: {plain(why)}", width, "unknown")
+        lines += labelled(t("leave"), f"{fold(names)}: {plain(spoken(why))}", width, "unknown")
     if not plan.nodes:
         lines += labelled("", t("Nothing would be done."), width, "title")
     return lines

@@ -1,7 +1,8 @@
 """The interface in the operator's language: `t("{n} marked", n=3)`.
 
-Only words of the interface pass here. What rules, nodes, schedulers and tools say stays English as
-it is, in any language: operators search for it, paste it to vendors, and find it in runbooks.
+Only words of the interface and the sentences of a plan pass here. What rules, nodes, schedulers and
+tools say stays English as it is, in any language: operators search for it, paste it to vendors, and
+find it in runbooks.
 
 A module holds the one language of the process, as gettext does: threading it through every pure
 function that draws a word would put it into every signature of the screen.
@@ -16,6 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from console import charset
+from console.said import Said
 
 LANGUAGES = ("en", "zh")
 DOMAIN = "gpuconsole"
@@ -34,6 +36,14 @@ def t(text: str, /, **values: object) -> str:
 def tn(one: str, many: str, n: int, /, **values: object) -> str:
     """`t` of `one` for a single thing, else of `many` with `{n}`. Two literals."""
     return t(one if n == 1 else many, n=n, **values)
+
+
+def spoken(text: str) -> str:
+    """A sentence of the data as the interface says it; one that is of a rule or tool as it is."""
+    if not isinstance(text, Said):
+        return text
+    filled = {k: spoken(v) if isinstance(v, str) else v for k, v in text.values.items()}
+    return t(text.pattern, **filled)
 
 
 def N_(text: str, /) -> str:  # noqa: N802 - gettext's usual name

@@ -1,13 +1,15 @@
 """The catalogue against the source. `python -m tests.tui.catalogue` brings it up to date.
 
-Messages are the literals in `t("...")`, `tn("...", "...")` and `N_("...")` anywhere in console/,
-and the labels, helps and groups of the tables of commands and views, which are literals already.
+Messages are the literals in `t("...")`, `tn("...", "...")`, `N_("...")` and `said("...")` anywhere
+in console/, and the labels, helps and groups of the tables of commands and views, which are
+literals already.
 """
 
 from __future__ import annotations
 
 import ast
 import gettext
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from io import BytesIO
@@ -22,8 +24,9 @@ from console.tui.commands import COMMANDS
 from console.tui.views import VIEWS
 from console.tui.words import CATALOGUES, DOMAIN
 
-LITERALS = {"t": 1, "N_": 1, "tn": 2}
+LITERALS = {"t": 1, "N_": 1, "tn": 2, "said": 1}
 """Function -> how many of its first arguments are messages."""
+IMPORTED = re.compile(r"^from console\.(tui\.words|said) import .*\b(t|tn|N_|said)\b", re.MULTILINE)
 SOURCE = Path(__file__).parents[2] / "console"
 ZH = CATALOGUES / "zh" / "LC_MESSAGES" / DOMAIN
 PO, MO = ZH.with_suffix(".po"), ZH.with_suffix(".mo")
@@ -52,7 +55,7 @@ def messages() -> dict[str, set[str]]:
 def _called() -> Iterator[tuple[str, str]]:
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
-        if "from console.tui.words import" not in text:
+        if not IMPORTED.search(text):
             continue
         where = f"console/{path.relative_to(SOURCE).as_posix()}"
         for node in ast.walk(ast.parse(text)):

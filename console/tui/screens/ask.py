@@ -14,7 +14,7 @@ from textual.screen import ModalScreen
 from console.tui.plan_view import labelled, title
 from console.tui.text import Cell, Line, hints, plain
 from console.tui.widgets.sheet import Lines, Sheet
-from console.tui.words import t
+from console.tui.words import spoken, t
 
 if TYPE_CHECKING:
     from console.tui.app import ConsoleApp
@@ -54,7 +54,7 @@ class Ask(ModalScreen[bool]):
         head = self._head()
         lines: list[Line] = [(Cell(head, "title"),)]
         for name, why in self.refused.items():
-            lines += labelled(t("leave"), f"{name}: {plain(why)}", width, "unknown")
+            lines += labelled(t("leave"), f"{name}: {plain(spoken(why))}", width, "unknown")
         return lines
 
     def _head(self) -> str:

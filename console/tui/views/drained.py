@@ -17,7 +17,7 @@ from console.tui.theme import word as severity_word
 from console.tui.view import GUTTER
 from console.tui.views.drained_judge import Advice, Was, Work, advise, whose, work
 from console.tui.views.table import chosen_order
-from console.tui.words import t, tn
+from console.tui.words import spoken, t, tn
 from inventory.scheduler import Allocation
 from probes.event import Finding, Severity
 from probes.facts import NodeFacts
@@ -238,8 +238,8 @@ def _since(was: Was | None, facts: NodeFacts, now: float) -> list[str]:
     """What was done to it since its evidence was taken: only what may have mended it."""
     if was is None or was.before is None:
         return []
-    told = changes(was.before, facts, now)[1:]  # the first one says what was found then
-    return [plain(text) for text in told if not text.startswith("not rebooted")]
+    _, *told = changes(was.before, facts, now)  # the first one says what was found then
+    return [plain(spoken(text)) for text in told if not text.startswith("not rebooted")]
 
 
 def _signed(severity: Severity, word: str, glyphs: Glyphs) -> tuple[str, str]:
