@@ -32,6 +32,8 @@ from probes.transport import Channel, Failure, LocalTransport, Receiver
 CONNECT_S = 10.0
 """From the first packet to the end of the login; DNS and TCP included."""
 CHANNEL_S = 8.0
+PATIENT = 0.5
+"""Share of a longer time that was asked for (--timeout): sshd may look names up for 20 s."""
 
 EARLY_TRIES = 3
 """A server that hangs up before its banner is asked again after a jittered moment (MaxStartups)."""
@@ -73,10 +75,10 @@ class SshTransport:
         self._prepare()
         settings = await self._settings(Hop(node.target, node.user, node.port))
         hops = node.jump or settings.proxyjump
-        conn = await self._reach(node, settings, hops, receiver, min(CONNECT_S, timeout_s))
+        conn = await self._reach(node, settings, hops, receiver, _part(CONNECT_S, timeout_s))
         self._open.add(conn)
         try:
-            return await open_command(conn, command, receiver, min(CHANNEL_S, timeout_s))
+            return await open_command(conn, command, receiver, _part(CHANNEL_S, timeout_s))
         except BaseException:
             conn.abort()
             raise
@@ -103,7 +105,7 @@ class SshTransport:
     ) -> asyncssh.SSHClientConnection:
         """Log in on a node; once more when the shared jump host turns out to be dead."""
         me = Hop(node.target, node.user, node.port)
-        tunnel = await self._tunnel(hops)
+        tunnel = await self._tunnel(hops, timeout_s)
         async with self._turns.turn():
             receiver.connecting()
             try:
@@ -111,7 +113,7 @@ class SshTransport:
             except Failure:
                 if tunnel is None or not await _dead(tunnel):
                     raise
-        tunnel = await self._tunnel(hops)
+        tunnel = await self._tunnel(hops, timeout_s)
         async with self._turns.turn():
             return await self._login(me, settings, node.identity, tunnel, timeout_s)
 
@@ -119,15 +121,21 @@ class SshTransport:
         settings = await self.config.settings(hop.host, hop.user, hop.port)
         return _read_by_asyncssh(hop, settings.fallback) if settings.fallback else settings
 
-    async def _tunnel(self, hops: tuple[str, ...]) -> asyncssh.SSHClientConnection | None:
+    async def _tunnel(
+        self, hops: tuple[str, ...], timeout_s: float
+    ) -> asyncssh.SSHClientConnection | None:
         """The connection through these jump hosts, opened once for everybody."""
         if not hops:
             return None
         if hops not in self._jumps:
-            self._jumps[hops] = Shared(lambda: self._open_jump(hops), lambda c: not c.is_closed())
+            self._jumps[hops] = Shared(
+                lambda: self._open_jump(hops, timeout_s), lambda c: not c.is_closed()
+            )
         return await self._jumps[hops].get()
 
-    async def _open_jump(self, hops: tuple[str, ...]) -> asyncssh.SSHClientConnection:
+    async def _open_jump(
+        self, hops: tuple[str, ...], timeout_s: float
+    ) -> asyncssh.SSHClientConnection:
         *before, last = hops
         hop = read_hop(last)
         settings = await self._settings(hop)
@@ -137,9 +145,9 @@ class SshTransport:
                 raise Failure(
                     "ssh_config", "jump hosts lead in a circle", "see ProxyJump", fixed=True
                 )
-            tunnel = await self._tunnel(first)
+            tunnel = await self._tunnel(first, timeout_s)
             async with self._turns.turn():
-                return await self._login(hop, settings, None, tunnel, CONNECT_S)
+                return await self._login(hop, settings, None, tunnel, timeout_s)
         except Failure as failure:
             raise Failure(
                 failure.reason,
@@ -282,6 +290,11 @@ def _read_by_asyncssh(hop: Hop, files: Sequence[str]) -> SshSettings:
         userknownhostsfile=tuple(map(str, named)) or (os.path.expanduser("~/.ssh/known_hosts"),),
         globalknownhostsfile=("/etc/ssh/ssh_known_hosts",),
     )
+
+
+def _part(usual_s: float, timeout_s: float) -> float:
+    """What one step may take of the whole: the usual, or half of a time that is longer."""
+    return min(timeout_s, max(usual_s, PATIENT * timeout_s))
 
 
 def raise_open_files() -> None:

@@ -9,12 +9,12 @@ from tests.payload.rig import until
 
 
 def temporary() -> set[Path]:
-    """Our files and folders in /dev/shm and the temporary folder."""
+    """Files and folders of the product in /dev/shm and the temporary folder."""
     return {
         path
         for folder in ("/dev/shm", tempfile.gettempdir())
         for path in Path(folder).glob("gpuconsole*")
-        if not path.name.startswith(("gpuconsole-demo", "gpuconsole-lab"))
+        if not path.name.startswith(("gpuconsole-demo", "gpuconsole-lab", "gpuconsole-test"))
     }
 
 

@@ -41,7 +41,7 @@ def alive(pid: int) -> bool:
     return text.rpartition(")")[2].split()[0] != "Z"
 
 
-def gone(pids: list[int], within_s: float = 30.0) -> bool:
+def gone(pids: list[int], within_s: float = 150.0) -> bool:
     """Whether all end within the deadline."""
     deadline = time.monotonic() + within_s
     while any(alive(pid) for pid in pids):

@@ -22,7 +22,7 @@ from typing import Any, Self
 import pytest
 
 ROOT = Path(__file__).parents[1]
-DEADLINE_S = 60.0
+DEADLINE_S = 150.0
 ENTERED = b"\x1b[?1049h"
 LEFT = b"\x1b[?1049l"
 CURSOR = b"\x1b[?25h"
@@ -34,6 +34,11 @@ _SEQUENCE = re.compile(
 def gpuconsole(*arguments: str) -> list[str]:
     """argv of the program as it is installed."""
     return [sys.executable, "-m", "console.start", *arguments]
+
+
+def patient(*arguments: str) -> list[str]:
+    """The same with more time for what comes and goes by the clock."""
+    return [sys.executable, "-m", "tests.patient", *arguments]
 
 
 class Pty:
@@ -57,6 +62,7 @@ class Pty:
         )  # fmt: skip
         self._slave: int | None = slave
         self.seen = b""
+        self._reading = threading.Lock()
         self._closed = False
         self._go = threading.Event()
         self._go.set()
@@ -76,11 +82,17 @@ class Pty:
 
     def _read(self) -> None:
         while not self._closed:
-            if self._go.wait(0.05) and self._waits(20):
-                try:
-                    self.seen += os.read(self.master, 65536)
-                except OSError:
-                    return
+            if self._go.wait(0.05) and self._waits(20) and not self._take():
+                return
+
+    def _take(self) -> bool:
+        """Read what waits; whether there may be more."""
+        with self._reading:
+            try:
+                self.seen += os.read(self.master, 65536)
+            except OSError:
+                return False
+        return True
 
     def _waits(self, timeout_ms: int) -> bool:
         """Whether output waits. A poll object serves one thread; select() ends at 1,024 files."""
@@ -119,10 +131,11 @@ class Pty:
         """Wait for a pattern in the text (or for bytes as they came) beyond byte `after`."""
         deadline = time.monotonic() + DEADLINE_S
         while time.monotonic() < deadline:
+            ended = self.process.poll() is not None and not self._more()
             seen = self.seen[after:]
             if pattern in seen if isinstance(pattern, bytes) else re.search(pattern, plain(seen)):
                 return plain(seen)
-            if self.process.poll() is not None and not self._waits(0):
+            if ended:
                 break
             time.sleep(0.01)
         pytest.fail(f"never saw {pattern!r}; exit {self.process.poll()}:\n{self.text[-3000:]}")
@@ -130,9 +143,14 @@ class Pty:
     def wait(self) -> int:
         """The exit code; all of its output was read then."""
         code = self.process.wait(DEADLINE_S)
-        while self._waits(0):
+        while self._more():
             time.sleep(0.01)
         return code
+
+    def _more(self) -> bool:
+        """Whether output waits, or is on its way into `seen`."""
+        with self._reading:
+            return self._waits(0)
 
     @property
     def restored(self) -> bool:

@@ -121,7 +121,7 @@ class NetLab:
         argv = [*self.inside("sw"), sys.executable, "-S", "-c", probe]
         return subprocess.run(argv, check=False, capture_output=True).returncode == 0
 
-    def slow(self, name: str, rate: str = "200mbit") -> None:
+    def slow(self, name: str, rate: str = "60mbit") -> None:
         """Limit what a node sends."""
         subprocess.run(
             ["tc", "-n", self.spaces[name], "qdisc", "add", "dev", "eth0", "root", "tbf", "rate",
@@ -206,7 +206,7 @@ class NetLab:
 
     def nothing_left(self) -> None:
         """Wait until nothing runs on any node; AssertionError names what stays."""
-        wait_for(lambda: not self.left(), 15.0, f"end of {self.left()}")
+        wait_for(lambda: not self.left(), 60.0, f"end of {self.left()}")
 
     def close(self) -> None:
         """End everything and take the namespaces down."""

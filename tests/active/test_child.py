@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from console.active import child
 from console.active.child import LINE_BYTES, follow
 from tests.processes import alive, gone
 
@@ -35,12 +36,13 @@ async def test_the_environment_is_added_to_ours() -> None:
 async def test_past_its_limit_it_is_ended_with_its_children(tmp_path: Path) -> None:
     note = tmp_path / "pids"
     script = f"sleep 600 & echo $! $$ > {note}; wait"
-    done = await follow(["sh", "-c", script], {}, lambda line: None, 1.0)
+    done = await follow(["sh", "-c", script], {}, lambda line: None, 10.0)
     assert done == (-1, True)
     assert gone([int(pid) for pid in note.read_text().split()])
 
 
-async def test_cancelled_it_ends_the_program_first() -> None:
+async def test_cancelled_it_ends_the_program_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(child, "END_S", 60.0)  # it ends when told to, be the machine busy
     pids: list[int] = []
     seen = asyncio.Event()
 

@@ -22,12 +22,12 @@ pytestmark = [
     pytest.mark.sshd,
     pytest.mark.torch,
     # The longest took 56 s on two cores that others used too: eight runs, each starts torch twice.
-    pytest.mark.timeout(300),
+    pytest.mark.timeout(900),
 ]
 
 WORKER = "--collective"
 """In the command line of a rank."""
-WAIT_S = 120.0
+WAIT_S = 250.0
 
 
 def kept(net: NetLab) -> dict[str, Any]:

@@ -40,7 +40,7 @@ def shell(tmp_path: Path, lab: Lab) -> Shell:
     def run(name: str, line: str) -> str:
         lab.programs(name, name, package=name)
         done = subprocess.run(
-            [name, "-c", line], env=env, capture_output=True, text=True, timeout=60, check=False
+            [name, "-c", line], env=env, capture_output=True, text=True, timeout=250, check=False
         )
         assert done.stderr == ""
         return done.stdout

@@ -165,7 +165,7 @@ def test_consoles_that_write_at_once_overwrite_nothing(tmp_path: Path) -> None:
         writer.start()
     start.set()
     for writer in writers:
-        writer.join(60)
+        writer.join(250)
         assert writer.exitcode == 0
     assert len(list(tmp_path.glob("*.tar.gz"))) == 60
     assert not list(tmp_path.glob(f".*{evidence.PART}"))

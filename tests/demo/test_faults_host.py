@@ -55,9 +55,9 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Findings:
     path = tmp_path_factory.mktemp("scenario") / "faults.yaml"
     path.write_text(f"nodes: {','.join(names)}\nfaults:\n{''.join(faults)}")
     # Rates need a step of every node's story between the two samples.
-    words = ["--demo", "--scenario", str(path), "--json", "--window", "8", "--timeout", "60"]
+    words = ["--demo", "--scenario", str(path), "--json", "--window", "8", "--timeout", "200"]
     command = [sys.executable, "-m", "console.cli", *words]
-    done = subprocess.run(command, capture_output=True, timeout=120, check=False)
+    done = subprocess.run(command, capture_output=True, timeout=250, check=False)
     document = json.loads(done.stdout)
     return {node["name"]: node["findings"] for node in document["nodes"]}
 

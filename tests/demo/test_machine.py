@@ -168,7 +168,7 @@ def test_kernel_lines_are_stamped_on_this_machines_clock(
 def run(node: Machine, *words: str) -> subprocess.CompletedProcess[str]:
     program = str(node.bin / words[0])
     return subprocess.run(
-        [program, *words[1:]], env=node.environment, capture_output=True, text=True, timeout=30,
+        [program, *words[1:]], env=node.environment, capture_output=True, text=True, timeout=250,
         check=False,
     )  # fmt: skip
 

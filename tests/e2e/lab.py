@@ -34,7 +34,7 @@ HEALTHY = ("n1", "n2", "n3", "n4")
 SICK = ("n5", "n6", "n7", "n8")
 REPOSITORY = Path(__file__).parents[2]
 COMMAND = (sys.executable, "-m", "console.cli")
-QUICK = ("--timeout", "30", "--window", "0.1")
+QUICK = ("--timeout", "60", "--window", "0.1")
 """Most tests look at what happens, not at rates: a short window between the two samples."""
 
 NCCL = """\
@@ -258,9 +258,9 @@ class Site:
     ) -> Outcome:
         """Run a command line to its end. `before` is an argv in front of it."""
         done = subprocess.run(
-            [*before, *self.argv(arguments, inventory)], capture_output=True, text=True, timeout=90,
-            check=False, stdin=subprocess.DEVNULL, env={**self.environment, **(env or {})},
-            cwd=self.folder,
+            [*before, *self.argv(arguments, inventory)], capture_output=True, text=True,
+            timeout=280, check=False, stdin=subprocess.DEVNULL, cwd=self.folder,
+            env={**self.environment, **(env or {})},
         )  # fmt: skip
         return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -277,7 +277,7 @@ class Site:
             yield process
         finally:
             process.kill()
-            process.communicate(timeout=60)
+            process.communicate(timeout=250)
 
     def file(self, name: str, text: str) -> str:
         """A file in the operator's folder."""
@@ -308,10 +308,10 @@ class Site:
 
     def nothing_left(self) -> None:
         """Wait until no process of ours is on any node; AssertionError names what stays."""
-        wait_for(lambda: not self.processes(), 10.0, f"end of {list(self._login_processes())}")
+        wait_for(lambda: not self.processes(), 60.0, f"end of {list(self._login_processes())}")
 
 
-def until(condition: Callable[[], object], what: str, timeout_s: float = 60.0) -> None:
+def until(condition: Callable[[], object], what: str, timeout_s: float = 150.0) -> None:
     """Poll a condition of the outside world."""
     wait_for(condition, timeout_s, what)
 

@@ -90,7 +90,7 @@ def test_between_write_and_outcome(
     told = [(line["what"], line.get("ok")) for line in site.audit]
     said = subprocess.run(
         [*COMMAND, "audit"], env=site.environment, capture_output=True, text=True,
-        check=True, timeout=60,
+        check=True, timeout=250,
     )  # fmt: skip
     if number is signal.SIGKILL:
         assert told == [("intend", None)]

@@ -34,9 +34,9 @@ def end(console: subprocess.Popen[bytes], number: signal.Signals) -> str:
 def test_while_connecting(desk: Site, number: signal.Signals) -> None:
     """A black hole holds the connection; nothing has been started anywhere."""
     port = desk.hole.getsockname()[1]
-    with desk.started("-w", "n5", "--json", "--timeout", "60") as console:
+    with desk.started("-w", "n5", "--json", "--timeout", "250") as console:
         until(lambda: established(console.pid, port), "a connection to the black hole")
-        end(console, number)  # within 30 s, while the hole would take 48
+        end(console, number)  # within 60 s, while the hole holds it for 100
     desk.nothing_left()
 
 
@@ -144,7 +144,7 @@ class Terminal:
 
     def _read(self, enough: Callable[[], bool]) -> None:
         """Read until that holds or the terminal is left; AssertionError at the deadline."""
-        deadline = time.monotonic() + 30
+        deadline = time.monotonic() + 150
         while not enough():
             assert time.monotonic() < deadline, self.shown
             if select.select([self.fd], [], [], 0.2)[0]:

@@ -7,7 +7,7 @@ import os
 import signal
 import stat
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -17,9 +17,10 @@ from inventory.run import LocalRun
 from tests.conftest import LAB_REQUIRED, Lab
 from tests.kubernetes.api import Api, node
 from tests.slurm.lab import PATH, SlurmLab, slurm_lab
-from tests.terminal import Pty, gpuconsole
+from tests.terminal import Pty, gpuconsole, patient
 
 HOSTS = "Host gpu[1-2] old1\n  User ops\nHost gpu7 gpu8 bastion\nHost *.lab\n"
+Program = Callable[..., list[str]]
 
 
 class Desk:
@@ -44,9 +45,11 @@ class Desk:
         (self.home / ".ssh").mkdir(mode=0o700)
         (self.home / ".ssh" / "config").write_text(HOSTS)
 
-    def start(self, *arguments: str, size: tuple[int, int] = (60, 20)) -> Pty:
+    def start(
+        self, *arguments: str, size: tuple[int, int] = (60, 20), program: Program = gpuconsole
+    ) -> Pty:
         """The program."""
-        return Pty(gpuconsole(*arguments), size=size, env=self.env)
+        return Pty(program(*arguments), size=size, env=self.env)
 
     @property
     def left(self) -> list[str]:
@@ -212,7 +215,7 @@ def slurm(lab: Lab) -> Iterator[SlurmLab]:
 @pytest.mark.slurm
 def test_a_real_slurm_is_offered_by_its_partitions(desk: Desk, slurm: SlurmLab) -> None:
     desk.env |= {"SLURM_CONF": str(slurm.conf), "PATH": PATH}
-    with desk.start(size=(80, 30)) as pty:
+    with desk.start(size=(80, 30), program=patient) as pty:
         pty.send(digit(pty, "Slurm"))
         text = pty.until("esc  back")
         assert "2 nodes with GPUs (of 2) in testlab" in text
@@ -240,7 +243,7 @@ def test_kubectls_context_is_offered(desk: Desk, tmp_path: Path) -> None:
         api.add(*(node(f"gpu{n}") for n in (1, 2, 3)), node("cpu1", gpus=0))
         run = LocalRun({"KUBECONFIG": str(api.kubeconfig)})
         desk.env |= {"KUBECONFIG": run.env["KUBECONFIG"], "PATH": f"{beside}:{os.environ['PATH']}"}
-        with desk.start(size=(80, 30)) as pty:
+        with desk.start(size=(80, 30), program=patient) as pty:
             pty.send(digit(pty, "Kubernetes"))
             assert "3 nodes with GPUs (of 3)" in pty.until("esc  back")
             pty.send("y")

@@ -59,7 +59,7 @@ def operator(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> Iterat
     lab.tmux()
     env = [f"{name}={os.environ[name]}" for name in os.environ if name.startswith("XDG_")]
     argv = ["env", *env, "TERM=screen-256color", "LC_ALL=C.UTF-8"]
-    argv += [sys.executable, "-m", "console.start", "--demo"]
+    argv += [sys.executable, "-m", "tests.patient", "--demo"]
     tmux = Tmux(tmp_path / "tmux", request.param, shlex.join(argv) + "; echo left $?; cat")
     try:
         yield Operator(tmux)

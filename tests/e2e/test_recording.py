@@ -36,7 +36,7 @@ def record(site: Site, number: signal.Signals = signal.SIGINT) -> Path:
                 break
         os.kill(console.pid, number)
         out.write(console.stdout.read())
-        console.wait(30)
+        console.wait(250)
     return path
 
 
@@ -102,7 +102,7 @@ def test_stdout_on_a_full_disk_is_told(desk: Site, command: tuple[str, ...]) -> 
     argv = desk.argv(["-w", "n1", *command])
     with open("/dev/full", "wb") as full:
         done = subprocess.run(
-            argv, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=60,
+            argv, stdin=subprocess.DEVNULL, stdout=full, stderr=subprocess.PIPE, timeout=250,
             check=False, env=desk.environment, text=True,
         )  # fmt: skip
     assert done.returncode == 3

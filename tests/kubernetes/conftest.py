@@ -64,7 +64,7 @@ def command(environment: dict[str, str]) -> Any:
 
     def call(*arguments: str) -> tuple[int, Any]:
         words = [sys.executable, "-m", "console.cli", *arguments, "--json"]
-        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=100)
+        done = subprocess.run(words, capture_output=True, text=True, env=environment, timeout=250)
         assert done.stdout, done.stderr
         try:
             return done.returncode, [json.loads(done.stdout)]

@@ -45,7 +45,7 @@ def argv(tmp_path: Path) -> list[str]:
 
 
 def run(argv: list[str], env: dict[str, str], *words: str) -> tuple[int, str, str]:
-    done = subprocess.run([*argv, *words], capture_output=True, text=True, env=env, timeout=100)
+    done = subprocess.run([*argv, *words], capture_output=True, text=True, env=env, timeout=250)
     return done.returncode, done.stdout, done.stderr
 
 
@@ -94,7 +94,7 @@ def test_interrupted_it_deletes_the_job(
     )
     wait_for(lambda: api.jobs, 60, "a job")
     os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == 130, err
     assert json.loads(out)["interrupted"]
     assert api.jobs == {}

@@ -206,7 +206,7 @@ def test_a_console_that_is_ended_while_a_budget_is_waited_for(
         assert console.stdout is not None
         next(line for line in console.stdout if "disruption budget" in line)
         os.kill(console.pid, number)
-        console.wait(30)
+        console.wait(250)
     assert api.nodes["gpu1"]["spec"]["unschedulable"] is True
     assert api.evictions == []
     _, told = command("audit")

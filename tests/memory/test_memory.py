@@ -44,7 +44,7 @@ def test_nothing_is_made_before_something_is_kept(path: Path) -> None:
     assert ours.series("n1", PCI, "power_w", 0) == []
     assert ours.lemons(T0) == {}
     assert ours.tested_since("n1", 0) is None
-    assert ours.close()
+    assert ours.close(200)
     assert not path.parent.exists()
 
 
@@ -74,7 +74,7 @@ def test_hours_of_two_consoles_are_the_hours_of_one(path: Path) -> None:
     assert {value for _, value in found} == {1755.0}
     assert rows(path, "SELECT min(n), max(n) FROM fine") == [(5, 5)]
     for ours in both:
-        assert ours.close()
+        assert ours.close(200)
 
 
 def test_answers_are_taken_now_and_then_but_whole_rounds(path: Path) -> None:
@@ -158,7 +158,7 @@ def test_readings_of_a_sick_gpu_are_marked(path: Path) -> None:
         ours.tap(gpu(clock.now))
         assert ours.flush(60)
     assert rows(path, "SELECT good FROM fine ORDER BY at") == [(1,), (0,), (1,)]
-    assert ours.close()
+    assert ours.close(200)
 
 
 def test_a_look_without_a_session_is_no_watching(path: Path) -> None:
@@ -166,7 +166,7 @@ def test_a_look_without_a_session_is_no_watching(path: Path) -> None:
     ours.tap(Allocation(node="n1", at=T0, scheduler="slurm", state="down", reason="dead"))
     ours.tap(Sample(node="n2", probe="host", at=T0))
     ours.tap(Sample(node="n2", probe="host", at=T0 + 700))
-    assert ours.close()
+    assert ours.close(200)
     found = rows(path, "SELECT name, mask FROM watched JOIN node ON node.id = watched.node")
     ((name, mask),) = found
     assert name == "n2"
@@ -181,7 +181,7 @@ def test_the_state_of_a_node_is_written_when_it_changes(path: Path) -> None:
             ours.tap(Allocation(node="n1", at=at, scheduler="s", state=state, reason="why"))
     writer = ours._writer
     assert writer is not None
-    assert ours.close()
+    assert ours.close(200)
     assert rows(path, "SELECT begin, over FROM outage") == [(T0 + 15 * 25, None)]
 
 
@@ -193,7 +193,7 @@ def test_samples_are_dropped_before_findings_and_it_says_so(
     ours = memory(path, told=said.append)
     for event in (*inventory(), gpu(T0), finding()):
         ours.tap(event)
-    assert ours.close()
+    assert ours.close(200)
     assert said == ["the memory is behind: readings are dropped, findings are kept"]
     assert rows(path, "SELECT count(*) FROM finding") == [(1,)]
     assert rows(path, "SELECT count(*) FROM fine") == [(0,)]
@@ -202,11 +202,11 @@ def test_samples_are_dropped_before_findings_and_it_says_so(
 def test_nothing_is_taken_after_the_end(path: Path) -> None:
     ours = memory(path)
     ours.tap(finding())
-    assert ours.close()
+    assert ours.close(200)
     ours.tap(finding("late"))
     ours.acted(Plan(verb="drain", nodes=("n1",), reason="", commands=()),
                Step(node="n1", at=T0, phase="done", ok=True), "mara")  # fmt: skip
-    assert ours.close()
+    assert ours.close(200)
     assert rows(path, "SELECT rule FROM finding") == [("xid.79",)]
 
 
@@ -254,14 +254,14 @@ def test_results_of_tests_become_baselines_of_their_engine_and_version(path: Pat
     assert ours.flush(60)
     assert (ours.read_own()[BUSBW].median, ours.read_own()[BUSBW].n) == (460.0, 1)
     assert ours.read_own(version="2.19")[BUSBW].n == 20
-    assert ours.close()
+    assert ours.close(200)
 
 
 def test_figures_of_a_sick_node_are_no_baseline(path: Path) -> None:
     ours = memory(path, Clock(T0))
     ours.tap(finding(since=T0 - 60))
     ours.add_campaign(campaign(300.0, T0))
-    assert ours.close()
+    assert ours.close(200)
     assert memory(path, Clock(T0)).read_own() == {}
 
 
@@ -333,7 +333,7 @@ def test_a_failure_of_a_pair_belongs_to_the_node_that_is_named(path: Path) -> No
         )
     )
     assert [ours.tested_since(name, T0) for name in ("n5", "n6", "n7")] == [False, False, False]
-    assert ours.close()
+    assert ours.close(200)
     query = "SELECT node.name, verdict, say FROM test JOIN node ON node.id = node WHERE what='ran'"
     assert sorted(rows(path, query)) == [
         ("n5", "critical", "n5: no run succeeded"),
@@ -352,7 +352,7 @@ def test_a_node_of_an_accused_path_has_not_passed_without_a_word_of_its_own(path
     assert ours.tested_since("n1", T0) is False
     assert ours.tested_since("n2", T0) is True
     assert ours.tested_since("n3", T0) is True, "it ran, and nothing speaks against it"
-    assert ours.close()
+    assert ours.close(200)
 
 
 async def test_an_engine_records_while_it_is_asked_to(tmp_path: Path) -> None:
@@ -382,7 +382,7 @@ def test_an_acknowledgement_reaches_the_memory(path: Path) -> None:
     fleet.findings["n1"] = [finding()]
     fleet._note(T0, finding())
     fleet.acknowledge("n1", "xid.79", PCI)
-    assert ours.close()
+    assert ours.close(200)
     assert rows(path, "SELECT acknowledged IS NOT NULL FROM finding") == [(1,)]
 
 
@@ -405,6 +405,6 @@ def test_a_fault_of_ours_costs_seconds_and_not_the_thread(
     ours.tap(finding("xid.2"))
     assert ours.flush(60)
     assert ours.trouble == ""
-    assert ours.close()
+    assert ours.close(200)
     assert len(said) == 1
     assert rows(path, "SELECT rule FROM finding") == [("xid.2",)]

@@ -89,7 +89,7 @@ def test_three_processes_write_at_once_and_nothing_is_lost_or_doubled(tmp_path: 
     path, count = tmp_path / "m.sqlite", 120
     writers = [started(WRITER, path, f"n{number}", count) for number in range(3)]
     for writer in writers:
-        _, err = writer.communicate(timeout=110)
+        _, err = writer.communicate(timeout=250)
         assert writer.returncode == 0, err
     for number in range(3):
         query = "SELECT count(DISTINCT rule), count(*) FROM finding JOIN node ON node.id = node"
@@ -128,7 +128,7 @@ def test_a_killed_process_loses_only_what_it_had_not_written(tmp_path: Path) -> 
 def test_a_full_disk_costs_one_sentence_and_heals(tmp_path: Path) -> None:
     path = tmp_path / "m.sqlite"
     done = started(FULL, path)
-    out, err = done.communicate(timeout=110)
+    out, err = done.communicate(timeout=250)
     assert done.returncode == 0, err
     assert "cannot be used" in out
     assert rows(path, "PRAGMA integrity_check") == [("ok",)]
@@ -164,7 +164,7 @@ def test_readers_see_whole_transactions_while_others_write(tmp_path: Path) -> No
         db.close()
         assert count >= 2 * (int(line) + 1)
         seen.append(count)
-    assert writer.wait(110) == 0
+    assert writer.wait(250) == 0
     assert seen == sorted(seen)
     assert len(seen) == 6
     writer.communicate()

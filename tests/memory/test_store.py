@@ -176,7 +176,7 @@ def test_a_file_in_a_folder_of_somebody_else_can_be_read(tmp_path: Path) -> None
         command = [*plain, sys.executable, "-m", "console.cli", "history", "n1"]
         told = subprocess.run(
             command, env={**os.environ, "XDG_STATE_HOME": str(tmp_path / "state")},
-            capture_output=True, text=True, timeout=120, check=False,
+            capture_output=True, text=True, timeout=250, check=False,
         )  # fmt: skip
     finally:
         path.parent.chmod(0o755)

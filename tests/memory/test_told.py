@@ -24,7 +24,7 @@ def test_doctor_says_size_and_reach(tmp_path: Path) -> None:
     ours = memory(path, Clock(T0))
     for node in ("n1", "n2"):
         ours.tap(Sample(node=node, probe="host", at=T0))
-    assert ours.close()
+    assert ours.close(200)
     line = _memory(path)
     assert line.ok
     assert ", 2 nodes since" in line.what

@@ -17,9 +17,13 @@ import pytest
 
 from probes.node import torch_meet
 from probes.node.process_tree import descendants
-from tests.payload.rig import AgentProcess, Frame, config, gone, kind, until
+from tests.payload.rig import AgentProcess, Frame, config, gone, kind, limits, until
 
 SMALL = {"min_bytes": 1 << 16, "max_bytes": 1 << 18, "factor": 4, "iters": 3, "warmup": 1}
+JOIN_S = 10
+"""Who is to come must have come by then, on a busy machine too."""
+SETTLE_S = 8.0
+"""The same for who knows better why it failed."""
 
 
 def torch_python() -> str | None:
@@ -52,9 +56,11 @@ def values(node: AgentProcess, device: str = "summary") -> dict[str, Any]:
 
 
 @contextlib.contextmanager
-def agents(count: int) -> Iterator[list[AgentProcess]]:
+def agents(count: int, settle_s: float = 1.0) -> Iterator[list[AgentProcess]]:
+    settings = limits(config("agent"), "torch_launch", SETTLE_S=settle_s)
+    limits(settings, "torch_meet", ANSWER_S=60.0)
     with contextlib.ExitStack() as stack:
-        yield [stack.enter_context(AgentProcess(config("agent"))) for _ in range(count)]
+        yield [stack.enter_context(AgentProcess(settings)) for _ in range(count)]
 
 
 def order(nodes: list[AgentProcess], port: int, of: int = 0, **args: Any) -> None:
@@ -62,7 +68,7 @@ def order(nodes: list[AgentProcess], port: int, of: int = 0, **args: Any) -> Non
     for rank, node in enumerate(nodes):
         meet = {"nnodes": of or len(nodes), "node_rank": rank, "master_addr": "127.0.0.1",
                 "master_port": port, "peers": ["n0", "n1", "n2"][: of or len(nodes)]}  # fmt: skip
-        every = {"torch_python": torch_python(), "gpus": 1, "timeout_s": 100, **SMALL, **meet}
+        every = {"torch_python": torch_python(), "gpus": 1, "timeout_s": 250, **SMALL, **meet}
         node.order(op="run", id="t", what="nccl", args={**every, **args})
 
 
@@ -90,7 +96,7 @@ def test_nodes_meet_and_every_rank_tells_its_time(port: int, collective: str) ->
 @TORCH
 @pytest.mark.torch
 def test_a_rank_that_is_killed_ends_all_and_is_named_everywhere(port: int) -> None:
-    with agents(2) as nodes:
+    with agents(2, SETTLE_S) as nodes:
         order(nodes, port, iters=1_000_000)
         assert until(lambda: all(len(ranks(node)) == 1 for node in nodes))
         nodes[0].wait_for(lambda f: f["k"] == "job" and f["state"] == "started")
@@ -129,7 +135,7 @@ def busy(pid: int) -> bool:
 @TORCH
 @pytest.mark.torch
 def test_cancelling_one_node_ends_the_others_and_leaves_no_process(port: int) -> None:
-    with agents(2) as nodes:
+    with agents(2, SETTLE_S) as nodes:
         order(nodes, port, iters=1_000_000)
         assert until(lambda: all(len(ranks(node)) == 1 for node in nodes))
         every = [pid for node in nodes for pid in descendants(node.process.pid)]
@@ -160,9 +166,9 @@ def meeting(nodes: list[AgentProcess], port: int, of: int = 0, **args: Any) -> N
 
 def test_a_peer_that_never_comes_is_named_within_the_time(port: int) -> None:
     with agents(2) as nodes:
-        meeting(nodes, port, of=3, join_s=1)
+        meeting(nodes, port, of=3, join_s=JOIN_S)
         for node in nodes:
-            assert node.wait_for(ended)["text"] == "n2 never came within 1 s"
+            assert node.wait_for(ended)["text"] == f"n2 never came within {JOIN_S} s"
         assert gone(*descendants(nodes[0].process.pid))
 
 
@@ -185,7 +191,7 @@ def test_a_port_that_somebody_has_is_told(port: int) -> None:
 
 def test_a_stranger_at_the_port_neither_joins_nor_disturbs(port: int) -> None:
     with agents(1) as nodes:
-        meeting(nodes, port, of=2, join_s=4, token="secret")
+        meeting(nodes, port, of=2, join_s=JOIN_S, token="secret")
         found: list[socket.socket] = []
 
         def heard() -> bool:
@@ -196,10 +202,11 @@ def test_a_stranger_at_the_port_neither_joins_nor_disturbs(port: int) -> None:
 
         assert until(heard)
         with found.pop() as stranger:
-            for said in (b"GET / HTTP/1.0\r\n", b'{"node": 1, "ranks": 1, "token": "no"}\n'):
-                stranger.sendall(said)
-            stranger.sendall(b"[" * 4000 + b"\n")
-            assert nodes[0].wait_for(ended)["text"] == "n1 never came within 4 s"
+            with contextlib.suppress(OSError):  # the time to come may be over already
+                for said in (b"GET / HTTP/1.0\r\n", b'{"node": 1, "ranks": 1, "token": "no"}\n'):
+                    stranger.sendall(said)
+                stranger.sendall(b"[" * 4000 + b"\n")
+            assert nodes[0].wait_for(ended)["text"] == f"n1 never came within {JOIN_S} s"
 
 
 def test_a_python_without_torch_says_so() -> None:

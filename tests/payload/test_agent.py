@@ -14,7 +14,7 @@ import pytest
 from inventory.node import Node
 from probes import catalog
 from probes.node import frames
-from tests.payload.rig import AgentProcess, alive, config, gone, kind, probe, sample, until
+from tests.payload.rig import WAIT_S, AgentProcess, alive, config, gone, kind, probe, sample, until
 
 SHIM = Path(__file__).parents[2] / "console" / "demo" / "nvml" / "shim.py"
 
@@ -47,7 +47,7 @@ def collect(ctx):
 
 @pytest.mark.parametrize("only", [None, ["host", "agent"]])
 def test_a_pass_says_hello_every_probe_and_end(node_python: str, only: list[str] | None) -> None:
-    settings = config(mode="pass", window_s=0.05)
+    settings = config(mode="pass", window_s=0.05, deadline_s=30.0)
     settings.probes = only
     with AgentProcess(settings, python=node_python) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
@@ -61,7 +61,7 @@ def test_a_pass_says_hello_every_probe_and_end(node_python: str, only: list[str]
     assert hello["uid"] == os.getuid()
     assert hello["boot_id"] == Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     assert hello["python"].startswith(("3.6", "3.8", "3.11", "3.13"))
-    assert abs(hello["wall"] - hello["boot_wall"] - hello["mono"]) < 5
+    assert abs(hello["wall"] - hello["boot_wall"] - hello["mono"]) < 60
 
 
 def test_counters_are_asked_twice_in_a_pass_and_gauges_once(node_python: str) -> None:
@@ -76,7 +76,7 @@ def test_counters_are_asked_twice_in_a_pass_and_gauges_once(node_python: str) ->
 
 def test_watch_ticks_until_stdin_ends(node_python: str) -> None:
     with AgentProcess(config(extra={"testing": COUNTING}, fast_s=0.2), python=node_python) as agent:
-        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] == 3)
+        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] >= 3)
         agent.close()
         assert agent.finish() == 0
     assert agent.errors == b""
@@ -88,7 +88,7 @@ def test_intervals_change_on_order(node_python: str) -> None:
     ) as agent:
         agent.wait_for(sample("testing"))
         agent.order(op="intervals", fast_s=0.2)
-        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] == 3)
+        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] >= 3)
 
 
 @pytest.mark.parametrize(
@@ -138,14 +138,14 @@ def test_a_probe_that_cannot_be_imported_costs_itself(node_python: str) -> None:
 def test_a_hung_call_costs_one_device_and_recovers(node_python: str, tmp_path: Path) -> None:
     settings = config(
         extra={"hanging": HANGING, "testing": COUNTING},
-        fast_s=0.2, deadline_s=0.6, root=str(tmp_path),
+        fast_s=0.2, deadline_s=3.0, root=str(tmp_path),
     )  # fmt: skip
     with AgentProcess(settings, python=node_python) as agent:
-        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] == 2)
+        agent.wait_for(lambda frame: sample("testing")(frame) and frame["d"]["a"]["n"] >= 2)
         hung = agent.wait_for(kind("hung", p="hanging"))
         assert hung["dev"] == "0000:1b:00.0"
         assert hung["call"] == "nvmlDeviceGetPowerUsage"
-        assert hung["t"] - hung["since"] >= 0.6
+        assert hung["t"] - hung["since"] >= 3.0
         others = agent.wait_for(sample("hanging"))
         assert set(others["d"]) == {"0000:43:00.0"}
         assert "gone" not in others
@@ -157,7 +157,7 @@ def test_a_hung_call_costs_one_device_and_recovers(node_python: str, tmp_path: P
 def test_a_rare_answer_that_is_not_complete_is_asked_for_again_soon(tmp_path: Path) -> None:
     settings = config(
         extra={"hanging": HANGING.replace("'fast'", "'rare'")},
-        slow_s=0.2, rare_s=3600.0, deadline_s=0.5, root=str(tmp_path),
+        slow_s=0.2, rare_s=3600.0, deadline_s=3.0, root=str(tmp_path),
     )  # fmt: skip
     with AgentProcess(settings) as agent:
         part = agent.wait_for(sample("hanging"))
@@ -169,7 +169,7 @@ def test_a_rare_answer_that_is_not_complete_is_asked_for_again_soon(tmp_path: Pa
 def test_a_hung_call_does_not_delay_the_end_of_a_pass(tmp_path: Path) -> None:
     settings = config(
         mode="pass", extra={"hanging": HANGING, "testing": COUNTING},
-        deadline_s=0.5, root=str(tmp_path),
+        deadline_s=3.0, root=str(tmp_path),
     )  # fmt: skip
     with AgentProcess(settings) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
@@ -192,7 +192,7 @@ def collect(ctx):
 """,
         name="stuck",
     )
-    settings = config(extra={"stuck": stuck}, fast_s=0.2, deadline_s=0.4, root=str(tmp_path))
+    settings = config(extra={"stuck": stuck}, fast_s=0.2, deadline_s=3.0, root=str(tmp_path))
     with AgentProcess(settings) as agent:
         assert agent.wait_for(kind("hung", p="stuck"))["dev"] == ""
         (tmp_path / "free").touch()
@@ -237,7 +237,7 @@ def collect(ctx):
         assert all(map(alive, pids))
         agent.close()
         assert agent.finish() == 0
-        assert not any(map(alive, pids))
+        assert gone(*pids)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
@@ -249,7 +249,7 @@ def test_a_signal_ends_the_agent(number: signal.Signals) -> None:
 
 
 def test_eof_ends_the_agent_while_a_call_hangs(tmp_path: Path) -> None:
-    settings = config(extra={"hanging": HANGING}, deadline_s=0.4, root=str(tmp_path))
+    settings = config(extra={"hanging": HANGING}, deadline_s=3.0, root=str(tmp_path))
     with AgentProcess(settings) as agent:
         agent.wait_for(kind("hung"))
         agent.close()
@@ -261,7 +261,7 @@ def test_the_agent_leaves_when_nobody_reads_any_more() -> None:
         assert agent.process.stdout is not None
         agent.process.stdout.read(1)
         agent.process.stdout.close()
-        assert agent.process.wait(30) == 0
+        assert agent.process.wait(WAIT_S) == 0
         agent.process.stdout = open(os.devnull, "rb")  # noqa: SIM115 (closed by the rig)
 
 
@@ -400,12 +400,12 @@ def simulated(
 def test_a_gpu_that_hangs_hides_none_of_the_other_seven(tmp_path: Path) -> None:
     gpus: list[dict[str, object]] = [{"pci": f"0000:{bus:02x}:00.0"} for bus in range(1, 9)]
     gpus[2]["hang"] = {"nvmlDeviceGetPowerUsage": 3600}
-    settings = config("gpu", "ecc", "host", mode="pass", deadline_s=1.0, window_s=0.05)
+    settings = config("gpu", "ecc", "host", mode="pass", deadline_s=3.0, window_s=0.05)
     with AgentProcess(settings, node=simulated(tmp_path, gpus)) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0
     hung = [(f["p"], f["dev"], f["call"]) for f in said if f["k"] == "hung"]
-    assert hung == [("gpu", "0000:03:00.0", "nvmlDeviceGetPowerUsage")]
+    assert set(hung) == {("gpu", "0000:03:00.0", "nvmlDeviceGetPowerUsage")}
     others = {f"0000:{bus:02x}:00.0" for bus in (1, 2, 4, 5, 6, 7, 8)}
     answered = {n: [set(f["d"]) for f in said if sample(n)(f)] for n in ("gpu", "ecc")}
     assert answered["gpu"] == [others, others]  # it holds counters: two answers in a pass
@@ -431,27 +431,28 @@ def collect(ctx):
 
 def test_nvml_closes_for_a_reset_and_opens_again(node_python: str, tmp_path: Path) -> None:
     node = simulated(tmp_path, [{"pci": "0000:01:00.0"}, {"pci": "0000:02:00.0"}], node_python)
-    settings = config("gpu", "inventory", extra={"peek": PEEK}, fast_s=0.2, rare_s=0.2)
+    quick = {"fast_s": 0.2, "rare_s": 0.2}
+    settings = config("gpu", "inventory", extra={"peek": PEEK}, deadline_s=30.0, **quick)
     with AgentProcess(settings, node=node) as agent:
         for name in ("gpu", "inventory"):
             agent.wait_for(sample(name))
         agent.order(op="nvml", id="1", open=False)
         agent.wait_for(kind("job", id="1", state="done"))
         closed = len(agent.frames)
-        agent.collect(lambda found: len(list(filter(sample("peek"), found[closed:]))) >= 3)
+        agent.collect(lambda found: len(list(filter(sample("peek"), found[closed:]))) >= 4)
         agent.order(op="nvml", id="2", open=True)
         agent.wait_for(kind("job", id="2", state="done"))
         opened = len(agent.frames)
         said = agent.collect(lambda found: any(map(sample("gpu"), found[opened:])))
     peeks = [f["d"][""]["rc"] for f in said[closed:] if sample("peek")(f)]
-    assert peeks[:3] == [1, 1, 1]
+    assert peeks[1:4] == [1, 1, 1], "the first may have looked before"
     assert not any(f.get("gone") for f in said)
     assert not any(f["k"] in ("err", "hung") for f in said)
 
 
 def test_nvml_does_not_close_around_a_call_in_flight(tmp_path: Path) -> None:
     node = simulated(tmp_path, [{"pci": "0000:01:00.0", "hang": {"nvmlDeviceGetPowerUsage": 3600}}])
-    settings = config("gpu", "pcie", fast_s=0.2, slow_s=0.2, deadline_s=0.4)
+    settings = config("gpu", "pcie", fast_s=0.2, slow_s=0.2, deadline_s=3.0)
     with AgentProcess(settings, node=node) as agent:
         agent.wait_for(kind("hung"))
         agent.order(op="nvml", id="1", open=False)
@@ -463,7 +464,7 @@ def test_nvml_does_not_close_around_a_call_in_flight(tmp_path: Path) -> None:
 def test_two_hung_gpus_stop_all_calls_to_the_driver(tmp_path: Path) -> None:
     gpus: list[dict[str, object]] = [{"pci": f"0000:{bus:02x}:00.0"} for bus in range(1, 9)]
     gpus[2]["hang"] = gpus[5]["hang"] = {"nvmlDeviceGetPowerUsage": 3600}
-    settings = config("gpu", "host", mode="pass", deadline_s=0.5, window_s=0.05)
+    settings = config("gpu", "host", mode="pass", deadline_s=3.0, window_s=0.05)
     with AgentProcess(settings, node=simulated(tmp_path, gpus)) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0

@@ -16,7 +16,7 @@ from probes.node import evidence
 from probes.node.secrets import struck
 from probes.wire import Blob
 from tests.leftovers import left_since, temporary
-from tests.payload.rig import AgentProcess, Frame, alive, config, until
+from tests.payload.rig import AgentProcess, Frame, alive, config, limits, until
 
 SECRETS = {
     "password=hunter2": "hunter2",
@@ -89,9 +89,11 @@ def gathered(node: AgentProcess, **args: object) -> Files:
     return files
 
 
-def agent(python: str | None, tools: Path, root: Path) -> AgentProcess:
+def agent(python: str | None, tools: Path, root: Path, command_s: float = 60.0) -> AgentProcess:
+    """Its commands get more time than they need on a machine that stands still for a while."""
     environment = {**os.environ, "PATH": f"{tools}:/usr/bin:/bin"}
-    return AgentProcess(config("agent", root=str(root)), python=python, env=environment)
+    settings = limits(config("agent", root=str(root)), "evidence", COMMAND_S=command_s)
+    return AgentProcess(settings, python=python, env=environment)
 
 
 def test_files_of_a_node_come_whole(node_python: str, tools: Path, tmp_path: Path) -> None:
@@ -120,7 +122,7 @@ def test_a_hung_driver_is_asked_once(tools: Path, tmp_path: Path) -> None:
     asked = tmp_path / "asked"
     tool(tools, "nvidia-smi", f"echo $$ >> {asked}; echo GPU 0; exec sleep 3600")
     (tmp_path / "root").mkdir()
-    with agent(None, tools, tmp_path / "root") as node:
+    with agent(None, tools, tmp_path / "root", evidence.COMMAND_S) as node:
         files = gathered(node).taken()
     (pid,) = asked.read_text().split()
     assert until(lambda: not alive(int(pid)))
@@ -196,7 +198,8 @@ def test_lines_that_anybody_wrote_cost_no_more_than_others(piece: bytes) -> None
         return time.process_time() - before
 
     took(1 << 16)
-    assert took(1 << 20) < 30 * max(took(1 << 16), 0.002)
+    short, long = (min(took(size) for _ in range(3)) for size in (1 << 16, 1 << 20))
+    assert long < 30 * max(short, 0.002)
 
 
 def test_a_flood_is_cut_between_lines(tools: Path, tmp_path: Path) -> None:
@@ -223,7 +226,9 @@ def test_a_bug_report_has_no_secrets_either(tools: Path, tmp_path: Path) -> None
 def test_an_agent_that_leaves_in_a_bug_report_leaves_no_folder(tools: Path, tmp_path: Path) -> None:
     """The console died: the connection ends while the report is being written."""
     began = tmp_path / "began"
-    tool(tools, "nvidia-bug-report.sh", f'shift 2; echo x > "$1"; echo "$1 $$" > {began}; sleep 99')
+    tool(
+        tools, "nvidia-bug-report.sh", f'shift 2; echo x > "$1"; echo "$1 $$" > {began}; sleep 999'
+    )
     (tmp_path / "root").mkdir()
     with agent(None, tools, tmp_path / "root") as node:
         node.order(op="run", id="e1", what="evidence", args={"bug_report": True})

@@ -63,7 +63,7 @@ def each_machine(tmp_path: Path, node_python: str) -> Machine:
 
 def test_this_machine(node_python: str) -> None:
     """The probes in the agent, on a real kernel: no error, no hang, plausible numbers."""
-    settings = config(*OURS, mode="pass", window_s=0.1)
+    settings = config(*OURS, mode="pass", window_s=0.1, deadline_s=30.0)
     with AgentProcess(settings, python=node_python) as agent:
         frames = agent.collect(lambda found: any(frame["k"] == "end" for frame in found))
     assert not [frame for frame in frames if frame["k"] in ("err", "hung")]
@@ -129,13 +129,13 @@ def _row(frame: Frame, pid: int) -> object:
 
 
 @pytest.mark.parametrize(
-    ("argv", "said"),
-    [(["echo", "a", "$HOME;"], "a $HOME;\n"), (["true"], ""), (["false"], None),
-     (["sleep", "3600"], None), (["yes"], None), (["no-such-tool"], None)],
+    ("argv", "limit_s", "said"),
+    [(["echo", "a", "$HOME;"], 60, "a $HOME;\n"), (["true"], 60, ""), (["false"], 60, None),
+     (["sleep", "3600"], 0.5, None), (["yes"], 60, None), (["no-such-tool"], 60, None)],
 )  # fmt: skip
-def test_a_tool_is_bounded(argv: list[str], said: str | None) -> None:
+def test_a_tool_is_bounded(argv: list[str], limit_s: float, said: str | None) -> None:
     """In time and output, whatever it does, and no shell sees its words."""
-    assert tool.output(Context("/"), argv, 0.5) == said
+    assert tool.output(Context("/"), argv, limit_s) == said
 
 
 # ---------------------------------------------------------------------- clock

@@ -72,7 +72,7 @@ def test_an_agent_that_cannot_even_start_says_why() -> None:
 @pytest.mark.parametrize("limit_kb", [400_000, 250_000, 120_000])
 def test_little_address_space(node_python: str, tmp_path: Path, limit_kb: int) -> None:
     """It runs whole, or says which probe it had no thread or memory for; never silence."""
-    settings = config(*catalog.PROBES, mode="pass", window_s=0.05)
+    settings = config(*catalog.PROBES, mode="pass", window_s=0.05, deadline_s=30.0)
     node = wrapped(tmp_path, f"ulimit -v {limit_kb}", node_python)
     with AgentProcess(settings, node=node) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
@@ -131,7 +131,7 @@ def below(mounts: str, folder: Path, python: str) -> Node:
 @pytest.mark.netns
 def test_without_proc_much_is_missing_and_nothing_is_wrong(node_python: str, masked: Path) -> None:
     node = below("mount -t tmpfs none /proc", masked, node_python)
-    settings = config(*catalog.PROBES, mode="pass", window_s=0.05)
+    settings = config(*catalog.PROBES, mode="pass", window_s=0.05, deadline_s=30.0)
     with AgentProcess(settings, node=node) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0

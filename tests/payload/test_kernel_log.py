@@ -11,7 +11,7 @@ import pytest
 
 from probes.node import kernel_log, kernel_readers
 from probes.node.context import Context
-from tests.payload.rig import AgentProcess, config, gone, kind, sample
+from tests.payload.rig import WAIT_S, AgentProcess, config, gone, kind, sample
 
 XID = "NVRM: Xid (PCI:0000:43:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."
 
@@ -154,6 +154,7 @@ def test_programs_are_read_when_the_device_may_not_be(
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(kernel_readers, "ANSWER_S", 60.0)
     ctx = Context("/")
     ctx.memory(kernel_log.NAME)["source"] = source
     assert kernel_log.collect(ctx)[1] == [{"text": XID, **row}]
@@ -168,7 +169,7 @@ def test_programs_are_read_when_the_device_may_not_be(
     thread = threading.Thread(target=kernel_log.follow, args=(ctx, emit))
     thread.start()
     more.write_text(printed.replace("Xid", "Xid second") + "\n")
-    thread.join(30)
+    thread.join(WAIT_S)
     assert came.is_set()
     assert not thread.is_alive()
 
@@ -183,7 +184,7 @@ def hanging_journal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.setattr(kernel_readers, "ANSWER_S", 1.0)
+    monkeypatch.setattr(kernel_readers, "ANSWER_S", 8.0)
     return tmp_path
 
 
@@ -237,6 +238,8 @@ def journal_of_two_boots(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Pat
     )
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    for name in ("ANSWER_S", "BEFORE_S"):
+        monkeypatch.setattr(kernel_readers, name, 60.0)
     return tmp_path
 
 

@@ -73,7 +73,7 @@ def wrapped_shell(request: pytest.FixtureRequest, lab: Lab, tmp_path: Path) -> s
 
 
 def test_nothing_is_needed_of_the_disk_and_nothing_is_left_on_it(wrapped_shell: str) -> None:
-    settings = config(*catalog.PROBES, mode="pass", window_s=0.05)
+    settings = config(*catalog.PROBES, mode="pass", window_s=0.05, deadline_s=30.0)
     with AgentProcess(settings, shell=wrapped_shell, node=Node(name="n")) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0, agent.errors

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import os
@@ -93,10 +94,11 @@ def child_pids(node: AgentProcess) -> list[int]:
     """The pids of the stand-in and its child, found as the agent's descendants."""
     seen: list[int] = []
     for task in Path(f"/proc/{node.process.pid}/task").iterdir():
-        for pid in (task / "children").read_text().split():
-            seen.append(int(pid))
-            grand = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
-            seen.extend(map(int, grand))
+        with contextlib.suppress(OSError):  # a task or a child may just have ended
+            for pid in (task / "children").read_text().split():
+                seen.append(int(pid))
+                grand = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+                seen.extend(map(int, grand))
     return seen
 
 
@@ -105,9 +107,14 @@ def started_with_a_child(node: AgentProcess, binary: str, **args: Any) -> list[i
     order = {"binary": binary, "gpus": 8, **SIZES, **args}
     node.order(op="run", id="t", what="nccl", args=order)
     node.wait_for(kind("job", id="t", state="started"))
+    pids: list[int] = []
 
-    assert until(lambda: len(child_pids(node)) == 2)
-    return child_pids(node)
+    def both() -> bool:
+        pids[:] = child_pids(node)
+        return len(pids) == 2
+
+    assert until(both)
+    return pids
 
 
 def test_cancel_ends_the_test_and_its_children(node_python: str, binary: str) -> None:
@@ -132,7 +139,7 @@ def test_eof_ends_the_test_and_its_children(node_python: str, binary: str) -> No
 
 def test_the_deadline_ends_the_test_and_its_children(binary: str) -> None:
     with agent(STAND_IN="children") as node:
-        pids = started_with_a_child(node, binary, timeout_s=1)
+        pids = started_with_a_child(node, binary, timeout_s=10)
         over = node.wait_for(kind("job", id="t", state="failed"))
         assert over["text"].startswith("timed out")
         assert gone(*pids)

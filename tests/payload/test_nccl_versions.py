@@ -15,7 +15,7 @@ from console.demo.scenario import Scenario
 from console.demo.story import Story
 from probes.node import nccl_report
 from tests.leftovers import left_since, temporary
-from tests.payload.rig import AgentProcess, Frame, config
+from tests.payload.rig import AgentProcess, Frame, config, limits
 
 SIZES = {"min_bytes": 1 << 26, "max_bytes": 1 << 30, "factor": 16}
 RELEASES = ["2.12.12", "2.13.11", "2.17.6", "2.19.6"]
@@ -46,7 +46,8 @@ def write(path: Path, script: str) -> None:
 
 def measured(binary: Path, env: dict[str, str] | None = None, **args: Any) -> list[Frame]:
     """Everything one agent says about one test."""
-    with AgentProcess(config("agent"), env={**os.environ, **(env or {})}) as node:
+    settings = limits(config("agent"), "nccl_report", HELP_S=60.0)
+    with AgentProcess(settings, env={**os.environ, **(env or {})}) as node:
         every = {"binary": str(binary), "gpus": 8, **SIZES, **args}
         node.order(op="run", id="t", what="nccl", args=every)
         return node.collect(lambda found: any(map(ended, found)))

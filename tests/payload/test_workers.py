@@ -20,7 +20,7 @@ from probes.node import frames
 from probes.node.context import Context
 from probes.node.workers import Crew, Worker
 from probes.wire import Hello, Tick, read_frame
-from tests.payload.rig import AgentProcess, Frame, config, kind, probe, sample, until
+from tests.payload.rig import WAIT_S, AgentProcess, Frame, config, kind, probe, sample, until
 
 SLOW_START = probe(
     """
@@ -150,7 +150,7 @@ def answered(devices: dict[str, Any], at: dict[str, float]) -> dict[str, Sample]
 
 def test_a_device_that_hangs_after_the_probes_own_code_hung_is_told(tmp_path: Path) -> None:
     settings = config(
-        extra={"both": OWN_CODE_THEN_DEVICE}, fast_s=0.2, deadline_s=0.4, root=str(tmp_path)
+        extra={"both": OWN_CODE_THEN_DEVICE}, fast_s=0.2, deadline_s=3.0, root=str(tmp_path)
     )
     with AgentProcess(settings) as agent:
         agent.wait_for(kind("hung", dev=""))
@@ -177,18 +177,19 @@ def test_an_agent_that_was_stopped_blames_no_driver_for_it(tmp_path: Path) -> No
         assert until(lambda: time.monotonic() > stopped + 2 * deadline_s)
         continued = time.monotonic()
         os.kill(pid, signal.SIGCONT)
-        hung = agent.wait_for(kind("hung", dev="0000:1b:00.0"))
+        hangs = kind("hung", dev="0000:1b:00.0")
+        hung = agent.wait_for(lambda frame: hangs(frame) and frame["t"] > continued)
     could_run_s = (stopped - hung["since"]) + (hung["t"] - continued)
     assert could_run_s >= deadline_s
 
 
 def test_a_probe_stuck_in_its_own_code_does_not_delay_the_end_of_a_pass() -> None:
     """The window is so long that only a pass that does not wait for the probe can end."""
-    settings = config("agent", mode="pass", extra={"stuck": STUCK}, deadline_s=0.4, window_s=3600)
+    settings = config("agent", mode="pass", extra={"stuck": STUCK}, deadline_s=3.0, window_s=3600)
     with AgentProcess(settings) as agent:
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0
-    assert [f["p"] for f in said if f["k"] == "hung"] == ["stuck"]
+    assert {f["p"] for f in said if f["k"] == "hung"} == {"stuck"}
     assert any(map(sample("agent"), said))
 
 
@@ -217,9 +218,9 @@ def everything(reading: int, writer: frames.Writer) -> list[Frame]:
 
     thread = threading.Thread(target=read)
     thread.start()
-    assert writer.drain(30)
+    assert writer.drain(WAIT_S)
     done.set()
-    thread.join(30)
+    thread.join(WAIT_S)
     return [json.loads(line.partition(b" ")[2]) for line in bytes(text).splitlines()]
 
 
@@ -236,12 +237,12 @@ def test_a_slow_reader_gets_every_answer_of_a_pass(pipe: tuple[int, int], keep_a
 
 def test_a_pass_ends_when_the_slow_reader_has_everything(tmp_path: Path) -> None:
     settings = config(
-        mode="pass", window_s=0.05, deadline_s=0.3, root=str(tmp_path), extra={"wordy": WORDY}
+        mode="pass", window_s=0.05, deadline_s=3.0, root=str(tmp_path), extra={"wordy": WORDY}
     )
     with AgentProcess(settings, read=False) as agent:
         assert until((tmp_path / "asked2").exists)
         # longer than the deadline, which must not end it: nobody has read anything yet
-        assert not until(lambda: agent.process.poll() is not None, 1.0)
+        assert not until(lambda: agent.process.poll() is not None, 4.0)
         agent.start_reading()
         said = agent.collect(lambda found: any(map(kind("end"), found)))
         assert agent.finish() == 0

@@ -29,6 +29,7 @@ class Daemon:
     """Runs containers as children of this process; out of the agent's reach but for `rm -f`."""
 
     def __init__(self, place: Path) -> None:
+        self._starting = threading.Lock()
         self.containers: dict[str, subprocess.Popen[bytes]] = {}
         self.orders: list[list[str]] = []
         self._server = socket.socket(socket.AF_UNIX)
@@ -55,7 +56,8 @@ class Daemon:
             words = json.loads(said)
             self.orders.append(words)
             if words[0] == "rm":
-                container = self.containers.get(words[-1])
+                with self._starting:
+                    container = self.containers.get(words[-1])
                 if container is not None:
                     container.kill()
                 with contextlib.suppress(OSError):
@@ -63,8 +65,10 @@ class Daemon:
                 return
             name = words[words.index("--name") + 1]
             command = words[words.index("image") + 1 :]
-            container = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-            self.containers[name] = container
+            with self._starting:  # else `rm` may find none while it starts
+                container = self.containers[name] = subprocess.Popen(
+                    command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+                )
             assert container.stdout is not None
             with container.stdout as output:
                 for line in output:
@@ -126,7 +130,7 @@ def test_the_container_ends_however_the_test_does(daemon: Daemon, tmp_path: Path
             op="run",
             id="t",
             what="nccl",
-            args={**args, "timeout_s": 2 if how == "deadline" else 60},
+            args={**args, "timeout_s": 10 if how == "deadline" else 600},
         )
         assert until(lambda: bool(daemon.containers))
         (container,) = daemon.containers.values()

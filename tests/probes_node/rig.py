@@ -24,13 +24,21 @@ sys.modules["pynvml"] = pynvml
 spec.loader.exec_module(pynvml)
 from probes.node.context import Context, Stuck
 ctx = Context(root, float(deadline_s))
+ras = {"ras": {"LOOK_S": 60.0}, "ras_talk": {"CONNECT_S": 60.0, "QUIET_S": 60.0}}
 
 def collect(name):
+    module = importlib.import_module("probes.node." + name)
+    for other, values in ras.items() if name == "ras" else ():
+        vars(importlib.import_module("probes.node." + other)).update(values)
     try:
-        devices, rows = importlib.import_module("probes.node." + name).collect(ctx)
+        devices, rows = module.collect(ctx)
     except Stuck as error:
         return {"stuck": str(error)}
     return {"devices": devices, "rows": rows}
+
+def advance(seconds):
+    ahead_s = ctx.clock() - time.monotonic() + seconds
+    ctx.clock = lambda: time.monotonic() + ahead_s
 
 def plain(value):
     if isinstance(value, (ctypes.Structure, ctypes.Union)):
@@ -67,19 +75,25 @@ for line in sys.stdin:
         thread.start()
         answer = {}
     elif order["op"] == "stuck":
-        pause = threading.Event()
-        while len(ctx.stuck()) < order["devices"]:
+        pause, wanted, held = threading.Event(), order["calls"], None
+        while held != wanted:
             pause.wait(0.01)
-        held = [ctx._held[device] for device in ctx.stuck()]
-        answer = {call.device: call.call for call in held}
+            held = {call.device: call.call for call in list(ctx._held.values())}
+        advance(ctx.deadline_s)
+        answer = sorted(ctx.stuck())
     elif order["op"] == "free":
         pause = threading.Event()
         while ctx.stuck():
             pause.wait(0.01)
         answer = {}
     elif order["op"] == "advance":
-        ahead_s = ctx.clock() - time.monotonic() + order["seconds"]
-        ctx.clock = lambda ahead_s=ahead_s: time.monotonic() + ahead_s
+        advance(order["seconds"])
+        answer = {}
+    elif order["op"] == "deadline":
+        ctx.deadline_s = order["seconds"]
+        answer = {}
+    elif order["op"] == "ras":
+        ras["ras"]["LOOK_S"] = order["seconds"]
         answer = {}
     elif order["op"] == "nvml":
         (ctx.open_nvml if order["open"] else ctx.close_nvml)()
@@ -169,6 +183,10 @@ class Session:
     def advance(self, seconds: float) -> None:
         """The node's clock jumps ahead."""
         self.ask(op="advance", seconds=seconds)
+
+    def stick(self, device: str, call: str) -> None:
+        """Wait until this call alone is in flight, then let it be past its deadline."""
+        assert self.ask(op="stuck", calls={device: call}) == [device]
 
     def call(self, name: str, gpu: int | None = None, *args: Any) -> Any:
         """What the binding's function gives: a plain value, or {"rc": n}."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import socket
 import subprocess
@@ -15,12 +16,13 @@ from typing import Any
 import pytest
 
 from console.demo import sysfs
+from probes.node import ras_talk
 from probes.node.context import Context
 from probes.node.listeners import addresses, listening
 from probes.node.ras import ASKING, EVERY_S, REST_S, turn_s, wanted
 from probes.node.ras_read import Reader
 from probes.node.ras_talk import ANSWER_BYTES, Unanswered, ask
-from tests.payload.rig import AgentProcess, config, sample
+from tests.payload.rig import AgentProcess, config, limits, sample
 from tests.probes_node.rig import Machine, Session
 from tests.probes_node.test_with_agent import shimmed
 from tests.ras_port import HOSTS, RasPort, comm, on_node, rank, status
@@ -29,7 +31,14 @@ PIDS = range(4000, 4008)
 GOOD = status(comm([rank(index, 6649 if index == 3 else 6650) for index in range(16)]))
 
 
-def conversation(port: RasPort, budget_s: float = 20.0) -> Reader:
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A port of good manners may stand still for a while."""
+    for name in ("CONNECT_S", "QUIET_S"):
+        monkeypatch.setattr(ras_talk, name, 60.0)
+
+
+def conversation(port: RasPort, budget_s: float = 60.0) -> Reader:
     """One conversation as the probe has it, with much time on a slow machine."""
     reader, until = Reader(), time.monotonic() + budget_s
     family = socket.AF_INET6 if ":" in port.address else socket.AF_INET
@@ -96,9 +105,16 @@ def test_nobody_listens() -> None:
 
 
 def test_a_trickle_is_cut_and_what_came_is_kept() -> None:
+    reader, looks = Reader(), itertools.count()
+
+    def left_s() -> float:
+        """None after thirty bytes: by the clock a busy machine may not get so far."""
+        return 60.0 if not reader.format or next(looks) < 30 else 0.0
+
     with RasPort(GOOD, "trickle") as port:
-        reader = conversation(port, budget_s=0.5)
-    assert reader.format in ("", "json")
+        ask((socket.AF_INET, port.address, port.port), "", reader, left_s)
+    reader.end()
+    assert reader.format == "json"
     assert not reader.complete
 
 
@@ -193,14 +209,15 @@ def test_the_agent_asks_again_and_again(
     machine = Machine(tmp_path / "node", python)
     with RasPort(GOOD) as port:
         job(machine, port.port)
-        settings = config("ras", root=str(machine.root))
+        settings = limits(config("ras", root=str(machine.root)), "ras", LOOK_S=60.0)
+        limits(settings, "ras_talk", CONNECT_S=60.0, QUIET_S=60.0)
         with AgentProcess(settings, python=shimmed(machine)) as agent:
             first = agent.wait_for(sample("ras"))
             assert [row["kind"] for row in first["r"]][:3] == ["address", "comm", "rank"]
             assert port.connections == 1
             second = agent.wait_for(sample("ras"), after=agent.frames.index(first) + 1)
             assert second["r"][1]["comm"] == first["r"][1]["comm"]
-            assert second["t"] - second.get("at", {}).get("", second["t"]) < EVERY_S / 2
+            assert second.get("at", {}).get("", second["t"]) > first["t"]
             assert port.connections == 2
 
 
@@ -236,6 +253,7 @@ def test_a_bad_port_is_absent_with_a_reason(machine: Machine, manners: str) -> N
     with RasPort(GOOD, manners) as port:
         job(machine, port.port)
         with machine.session() as session:
+            session.ask(op="ras", seconds=0.5)
             devices, rows = answer(session)
     told = devices[f"127.0.0.1:{port.port}"]
     assert rows == []
@@ -296,11 +314,11 @@ def test_a_port_in_a_containers_network_is_reached_and_left(tmp_path: Path) -> N
     ours = os.readlink("/proc/thread-self/ns/net")
     place, reader = (socket.AF_INET, "127.0.0.1", int(number)), Reader()
     with pytest.raises(Unanswered, match="refused"):
-        ask(place, "", Reader(), lambda: 10.0)
+        ask(place, "", Reader(), lambda: 60.0)
     found: list[str] = []
 
     def enter() -> None:
-        ask(place, f"/proc/{inside.pid}/ns/net", reader, lambda: 10.0)
+        ask(place, f"/proc/{inside.pid}/ns/net", reader, lambda: 60.0)
         found.append(os.readlink("/proc/thread-self/ns/net"))
 
     thread = threading.Thread(target=enter)

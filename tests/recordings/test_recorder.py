@@ -61,6 +61,12 @@ def test_every_event_in_its_order_for_the_owner_only(tmp_path: Path, ending: str
     assert recorder.written == path.stat().st_size or ending.endswith("gz")
 
 
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A disk that is only slow is waited for."""
+    monkeypatch.setattr(module, "CLOSE_S", 200.0)
+
+
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
     path = tmp_path / "kept"
     path.write_text("mine")

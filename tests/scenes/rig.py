@@ -137,6 +137,12 @@ class Scene:
             self.fleet.tick()
         return self
 
+    def patience(self, deadline_s: float) -> None:
+        """How long a call may take from now on."""
+        self.deadline_s = deadline_s
+        if self._session is not None:
+            self._session.ask(op="deadline", seconds=deadline_s)
+
     def reboot(self) -> None:
         """The node comes back with another boot id; a new agent is started at the next interval."""
         if self._session is not None:

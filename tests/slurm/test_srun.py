@@ -61,7 +61,7 @@ class Desk:
 
     def run(self, *arguments: str) -> tuple[int, Any, str]:
         process = self.start(*arguments)
-        out, err = process.communicate(timeout=100)
+        out, err = process.communicate(timeout=250)
         assert out, err.decode()
         return process.returncode, json.loads(out), err.decode()
 
@@ -129,7 +129,7 @@ def test_no_job_goes_on_once_the_console_is_gone(desk: Desk, number: signal.Sign
     process = desk.start("n[1-2]", "--level", "pairs", "--i-own-these-nodes")
     wait_until(lambda: bool(desk.calls), "a job that runs")
     os.kill(process.pid, number)
-    out, err = process.communicate(timeout=60)
+    out, err = process.communicate(timeout=250)
     assert process.returncode == (-signal.SIGKILL if number is signal.SIGKILL else 130), err
     if number is not signal.SIGKILL:
         assert json.loads(out)["interrupted"]
@@ -138,7 +138,7 @@ def test_no_job_goes_on_once_the_console_is_gone(desk: Desk, number: signal.Sign
 
 def test_dry_run_starts_nothing_and_shows_the_command(desk: Desk) -> None:
     process = desk.start("n[1-2]", "--level", "pairs", "--dry-run")
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=250)
     (first,) = json.loads(out)["first"]
     (command,) = first["orders"]
     assert command.startswith("NCCL_IB_HCA=mlx5_7 srun --job-name=gpuconsole-")

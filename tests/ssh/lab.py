@@ -26,7 +26,7 @@ from typing import Any
 from inventory.node import Inventory, Node
 
 SSHD = shutil.which("sshd", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin") or "sshd"
-PREPARE_S = 10.0
+PREPARE_S = 60.0
 _NUMBERS = itertools.count()
 
 

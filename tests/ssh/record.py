@@ -51,7 +51,7 @@ class Record:
             if isinstance(e, Sample) and e.node == node and probe in (None, e.probe)
         ]
 
-    async def until(self, condition: Callable[[], object], timeout_s: float = 20.0) -> None:
+    async def until(self, condition: Callable[[], object], timeout_s: float = 90.0) -> None:
         """Wait until a condition on the record holds."""
         async with asyncio.timeout(timeout_s):
             while not condition():
@@ -73,7 +73,7 @@ async def transport_of(inventory: Inventory, fanout: int = 64) -> AsyncIterator[
         await transport.close()
 
 
-async def one_pass(inventory: Inventory, timeout_s: float = 12.0, fanout: int = 64) -> Record:
+async def one_pass(inventory: Inventory, timeout_s: float = 40.0, fanout: int = 64) -> Record:
     """One pass over all nodes of an inventory."""
     record = Record()
     async with transport_of(inventory, fanout=fanout) as transport, asyncio.TaskGroup() as group:

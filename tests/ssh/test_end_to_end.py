@@ -13,7 +13,7 @@ async def test_pass_with_the_real_agent(sshd: Lab) -> None:
     for index in range(1, 4):
         sshd.serve(f"n{index}", index)
         names.append(f"n{index}")
-    record = await one_pass(sshd.inventory(*map(sshd.node, names)), timeout_s=30.0)
+    record = await one_pass(sshd.inventory(*map(sshd.node, names)), timeout_s=150.0)
     for name in names:
         assert record.last(name).state is NodeState.ENDED, record.last(name)
         hello = record.samples(name, "hello")[0].values
@@ -34,4 +34,4 @@ async def test_agent_leaves_with_its_session(sshd: Lab) -> None:
     wait_for(lambda: not alive(pid), what="end of the agent")
     first, second = watch.record.samples("n1", "host")[:2]
     assert second.clock - first.clock > 0
-    assert abs((second.at - first.at) - (second.clock - first.clock)) < 1.0
+    assert abs((second.at - first.at) - (second.clock - first.clock)) < 10.0

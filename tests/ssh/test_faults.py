@@ -57,22 +57,22 @@ async def test_unknown_name() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "reason"),
+    ("kind", "reason", "timeout_s"),
     [
-        ("silent", "silent"),
-        ("banner", "timeout"),
-        ("drip", "silent"),
-        ("reset", "lost"),
-        ("close", "lost"),
-        ("http", "protocol"),
+        ("silent", "silent", 6.0),
+        ("banner", "timeout", 6.0),
+        ("drip", "silent", 6.0),
+        ("reset", "lost", 60.0),
+        ("close", "lost", 60.0),
+        ("http", "protocol", 60.0),
     ],
 )
 async def test_endpoint_that_is_no_ssh_server(
-    sshd: Lab, faulty: Faulty, kind: str, reason: str
+    sshd: Lab, faulty: Faulty, kind: str, reason: str, timeout_s: float
 ) -> None:
     port = await faulty.start(kind)
     inventory = sshd.inventory(Node(name="bad", address="127.0.0.1", port=port))
-    status = (await one_pass(inventory, timeout_s=6.0)).last("bad")
+    status = (await one_pass(inventory, timeout_s)).last("bad")
     assert (status.state, status.reason) == (NodeState.UNREACHABLE, reason)
 
 
@@ -85,7 +85,7 @@ async def test_black_hole_does_not_delay_the_others(
     holes = [Node(name=f"hole{i}", address="127.0.0.1", port=port) for i in range(2)]
     inventory = sshd.inventory(*holes, sshd.node("n1", python=agents.script(OK)))
     order = []
-    record = await one_pass(inventory, timeout_s=8.0, fanout=1)
+    record = await one_pass(inventory, timeout_s=15.0, fanout=1)
     for status in record.statuses():
         if status.state is not NodeState.CONNECTING:
             order.append(status.node)
@@ -132,7 +132,7 @@ async def test_death_in_mid_frame(sshd: Lab, agents: Agents) -> None:
     async with Watch(sshd.inventory(sshd.node("n1", python=agents.script(body)))) as watch:
         await watch.record.up("n1")
         session = watch.sessions["n1"]
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(200):
             while session.talk is None or "torn" not in session.talk.said:  # noqa: ASYNC110 - no event
                 await asyncio.sleep(0.01)
         session.send({"op": "die"})
@@ -159,8 +159,8 @@ async def test_network_that_goes_mute_is_stale_at_once(
     node = Node(name="m", address="127.0.0.1", port=port, user=sshd.user, python=script)
     async with Watch(sshd.inventory(node, known_hosts=(str(files),))) as watch:
         await watch.record.up("m")
+        await watch.record.until(lambda: len(watch.record.samples("m", "host")) > 10)
         await watch.record.until(lambda: watch.record.last("m").state is NodeState.STALE)
-    assert len(watch.record.samples("m", "host")) > 10
 
 
 async def test_retry_now_cuts_the_back_off(sshd: Lab, agents: Agents) -> None:
@@ -203,11 +203,21 @@ async def test_reconnects_after_a_death(sshd: Lab, agents: Agents) -> None:
     assert lost[0].retry_at is not None
 
 
+async def test_a_longer_time_is_the_logins_too(
+    sshd: Lab, agents: Agents, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a login may take as a rule is not the limit where more time is asked for."""
+    monkeypatch.setattr("probes.ssh_transport.CONNECT_S", 0.001)
+    sshd.serve("n1", 1)
+    record = await one_pass(sshd.inventory(sshd.node("n1", python=agents.script(OK))), 90.0)
+    assert record.last("n1").state is NodeState.ENDED
+
+
 async def test_partial_answers_are_reported_partial(sshd: Lab, agents: Agents) -> None:
     sshd.serve("n1", 1)
     body = "hello(caps=['host', 'gpu']); tick('host'); until_eof()"
     inventory = sshd.inventory(sshd.node("n1", python=agents.script(body)))
-    record = await one_pass(inventory, timeout_s=6.0)
+    record = await one_pass(inventory, timeout_s=15.0)
     status = record.last("n1")
     assert (status.state, status.reason) == (NodeState.STALE, "partial")
     assert "gpu" in status.text
@@ -436,7 +446,7 @@ async def test_burst_against_max_startups(sshd: Lab, agents: Agents) -> None:
         Node(**{f: getattr(n, f) for f in n.__struct_fields__} | {"name": f"a{i}"})
         for i, n in enumerate(nodes)
     ]
-    record = await one_pass(sshd.inventory(*nodes), timeout_s=20.0)
+    record = await one_pass(sshd.inventory(*nodes), timeout_s=90.0)
     states = [record.last(node.name) for node in nodes]
     assert "MaxStartups" in server.log
     failed = [status for status in states if status.state is not NodeState.ENDED]
@@ -530,5 +540,5 @@ async def test_bastion_time_and_wall_skew(sshd: Lab, agents: Agents) -> None:
     body = "hello(wall=time.time() + 3600); tick(); end(); until_eof()"
     record = await one_pass(sshd.inventory(sshd.node("n1", python=agents.script(body))))
     hello, host = record.samples("n1", "hello")[0], record.samples("n1", "host")[0]
-    assert 3590 < float(hello.values["wall_skew_s"]) < 3601
+    assert 3500 < float(hello.values["wall_skew_s"]) < 3601
     assert abs(host.at - time.time()) < 60, "dated by the bastion's clock, not the node's"

@@ -42,7 +42,7 @@ def compiled(lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Path:
         source, _, charmap = name.partition(".")
         subprocess.run(
             ["localedef", "-i", source, "-f", charmap, str(folder / name)],
-            check=True, capture_output=True, timeout=100,
+            check=True, capture_output=True, timeout=250,
         )  # fmt: skip
     return folder
 
@@ -57,7 +57,7 @@ def run(environ: Mapping[str, str], *arguments: str | bytes) -> subprocess.Compl
     """One command to its end."""
     return subprocess.run(
         [*gpuconsole(), *arguments], env={**os.environ, **environ}, cwd=ROOT,
-        capture_output=True, check=False, timeout=110, stdin=subprocess.DEVNULL,
+        capture_output=True, check=False, timeout=250, stdin=subprocess.DEVNULL,
     )  # fmt: skip
 
 
@@ -143,7 +143,7 @@ def test_a_reason_is_printed_as_it_was_typed(installed: dict[str, str]) -> None:
     encoding = LOCALES[installed["LC_ALL"]]
     reason = "é" if encoding == "iso8859-1" else "坏"
     drained = run(installed, "drain", "gpu001", "--demo", "--nodes", "4", "--yes",
-                  "--timeout", "60", "--reason", f"fan {reason}".encode(encoding))  # fmt: skip
+                  "--timeout", "200", "--reason", f"fan {reason}".encode(encoding))  # fmt: skip
     assert drained.returncode == 0, drained.stderr
     told = run(installed, "audit", "--demo")
     assert f"fan {reason}".encode(encoding) in told.stdout

@@ -51,7 +51,7 @@ async def most(app: ConsoleApp, day: Day, pilot: Pilot[None]) -> Counter[str]:
     return found
 
 
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1500)
 async def test_hours_of_trouble_leave_nothing_behind(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_view, "KEPT", RING)
     engine = LocalEngine(synthetic.inventory(NODES), None)
@@ -67,7 +67,7 @@ async def test_hours_of_trouble_leave_nothing_behind(monkeypatch: pytest.MonkeyP
     assert not grown(first, then)
 
 
-@pytest.mark.timeout(60)
+@pytest.mark.timeout(250)
 async def test_a_view_that_was_left_reads_for_nobody(
     console: Opener, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -17,7 +17,7 @@ from probes.event import Severity
 from tests.tui.conftest import Console, Opener
 from tests.tui.test_goldens import compare
 
-DEADLINE_S = 30.0
+DEADLINE_S = 150.0
 
 
 def key(command: str) -> str:
