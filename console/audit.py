@@ -13,7 +13,6 @@ import fcntl
 import hashlib
 import os
 import stat
-import syslog
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -22,7 +21,7 @@ from types import MappingProxyType
 import msgspec
 from msgspec import Struct, structs
 
-from console import written
+from console import to_syslog, written
 from inventory.account import account
 from inventory.scheduler import Allocation, Plan, Step
 from probes.sanitise import clean
@@ -258,11 +257,11 @@ def _last_line(fd: int) -> tuple[bytes | None, bool]:
 
 
 def _tell_syslog(lines: Sequence[AuditLine], chained: Sequence[bytes]) -> None:
-    """Where no syslog runs this goes nowhere, and the file stands alone."""
-    syslog.openlog("gpuconsole", syslog.LOG_PID, syslog.LOG_AUTH)
+    """Where no syslog runs or takes it this goes nowhere, and the file stands alone."""
+    texts = []
     for line, raw in zip(lines, chained, strict=True):
         by = line.who.told
         ok = "" if line.ok is None else f" {'ok' if line.ok else 'FAILED'}"
         text = f"{line.verb} {line.node} {line.what}{ok} by {by} sha256={digest(raw)}"
-        syslog.syslog(syslog.LOG_NOTICE, clean(text, SYSLOG_CHARS))
-    syslog.closelog()
+        texts.append(clean(text, SYSLOG_CHARS))
+    to_syslog.tell(texts)
