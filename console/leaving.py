@@ -1,7 +1,8 @@
-"""Signals end a run, also one that waits for a reader of stdout who does not read.
+"""Signals end a run, also one that waits in the kernel for somebody else.
 
-The event loop hears no signal while a write waits in the kernel. So a signal also starts a timer,
-and the write that still waits when it goes off is cut: nobody reads the rest.
+The event loop hears no signal meanwhile. So a signal also starts a timer, and what still waits when
+it goes off is cut: a write to stdout whose rest nobody reads, or the read of keys that the terminal
+dropped as it sent Ctrl-C, after it had said that they are there.
 """
 
 from __future__ import annotations
@@ -21,34 +22,34 @@ SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Cut(BaseException):
-    """The write was waiting for its reader, and the run is told to end."""
+    """A write or read was waiting for the other side, and the run is told to end."""
 
 
-class _Write:
-    """The write to stdout that is going on, if any."""
+class _Call:
+    """The write or read that is going on, if any."""
 
     waits = False
     was_cut = False
 
 
 def was_cut() -> bool:
-    """Whether the reader of stdout lacks something."""
-    return _Write.was_cut
+    """Whether one was given up."""
+    return _Call.was_cut
 
 
 @contextlib.contextmanager
 def cuttable() -> Iterator[None]:
-    """A write that is given up after a signal; raises Cut then."""
-    _Write.waits = True
+    """A write or read that is given up after a signal; raises Cut then."""
+    _Call.waits = True
     try:
         yield
     finally:
-        _Write.waits = False
+        _Call.waits = False
 
 
 def _late(_number: int, _frame: FrameType | None) -> None:
-    if _Write.waits:
-        _Write.was_cut = True
+    if _Call.waits:
+        _Call.was_cut = True
         raise Cut
 
 

@@ -11,6 +11,8 @@ import sys
 
 import click
 
+from console import leaving
+
 YES, NO = ("y", "yes"), ("n", "no", "")
 
 
@@ -42,10 +44,11 @@ async def _line(prompt: str) -> str:
     finally:
         loop.remove_reader(sys.stdin)
     try:
-        typed = sys.stdin.readline()
+        with leaving.cuttable():
+            typed = sys.stdin.readline()
     except UnicodeDecodeError:
         return "?"
-    except OSError:  # the terminal is gone
+    except (OSError, leaving.Cut):  # the terminal is gone, or we are told to go
         typed = ""
     if not typed:
         raise click.Abort

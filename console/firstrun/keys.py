@@ -9,6 +9,8 @@ import tty
 from types import TracebackType
 from typing import Any, Self
 
+from console import leaving
+
 ESCAPE = "\x1b"
 ENTER = "\n"
 ERASE = ("\x7f", "\b")
@@ -66,8 +68,9 @@ class Keys:
         finally:
             loop.remove_reader(self._fileno)
         try:
-            data = os.read(self._fileno, READ_BYTES)
-        except OSError:
+            with leaving.cuttable():
+                data = os.read(self._fileno, READ_BYTES)
+        except (OSError, leaving.Cut):
             data = b""
         if not data or data == b"\x04":
             raise EOFError
