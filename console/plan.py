@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from console.fleet import Fleet
-from console.plan_notes import OUT_OF_WORK, still_sick, warnings
+from console.plan_notes import OUT_OF_WORK, decided_by, still_sick, warnings
 from console.said import said
 from inventory.errors import UsageError
 from inventory.expressions import natural_key
@@ -100,17 +100,13 @@ def _drain_refusal(now: Allocation, override: bool) -> str:
             return said(
                 "already {state} by {who}: {reason}",
                 state=now.state,
-                who=_who(now),
+                who=decided_by(now),
                 reason=now.reason,
             )
     foreign = now.reason and not now.ours and now.reason.lower() not in SCHEDULERS_OWN
     if now.state == "down" and foreign and not override:
-        return said("down, and {who} says why: {reason}", who=_who(now), reason=now.reason)
+        return said("down, and {who} says why: {reason}", who=decided_by(now), reason=now.reason)
     return ""
-
-
-def _who(now: Allocation) -> str:
-    return now.reason_by or said("somebody else")
 
 
 def _resume_refusal(
@@ -119,7 +115,7 @@ def _resume_refusal(
     if now.state not in ("drained", "draining", "down"):
         return said("not drained: {state}", state=now.state)
     if not now.ours and not override:
-        return said("drained by {who}, not by us: {reason}", who=_who(now), reason=now.reason)
+        return said("drained by {who}, not by us: {reason}", who=decided_by(now), reason=now.reason)
     return "" if despite_findings else still_sick(name, fleet)
 
 

@@ -37,6 +37,11 @@ def timeless(say: str) -> str:
     return _AGO.sub("", say)
 
 
+def decided_by(now: Allocation) -> str:
+    """Who took the node out of work, as far as the scheduler says."""
+    return now.reason_by or said("somebody else")
+
+
 def warnings(
     verb: str, wanted: Sequence[str], fleet: Fleet, before: Mapping[str, Allocation]
 ) -> Iterator[str]:

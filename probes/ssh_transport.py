@@ -33,7 +33,8 @@ CONNECT_S = 10.0
 """From the first packet to the end of the login; DNS and TCP included."""
 CHANNEL_S = 8.0
 PATIENT = 0.5
-"""Share of a longer time that was asked for (--timeout): sshd may look names up for 20 s."""
+"""Share of a longer time that was asked for (--timeout). sshd may look names up for 20 s:
+resolv.conf(5) has 5 s a try and two tries for each of its servers."""
 
 EARLY_TRIES = 3
 """A server that hangs up before its banner is asked again after a jittered moment (MaxStartups)."""

@@ -14,6 +14,7 @@ from msgspec import Struct
 
 from console.active.ask import Asked
 from console.active.results import Group
+from console.plan_notes import decided_by
 from console.said import said
 from inventory.node import Node
 from inventory.scheduler import Allocation, Job
@@ -24,8 +25,8 @@ CAP = 0.2
 """Share of a pool under test at once: one fifth is what AWS and Karpenter disturb [science 1.5]."""
 SMALLEST = 2
 """A pair may always run."""
-NOT_YET = "not read yet"
-"""Ends a refusal that a moment's wait may lift, in the sentences below."""
+NOT_YET = said("not read yet")
+"""Ends a refusal that a moment's wait may lift."""
 OURS = "gpuconsole-"
 """Begins the names of jobs that we submit; behind it stands the campaign's id."""
 LIVE = (NodeState.UP, NodeState.DEGRADED)
@@ -104,19 +105,19 @@ def no_session(facts: NodeFacts) -> str:
     if facts.state in LIVE:
         return ""
     if facts.state in COMING:
-        return said("no live session ({state}), not read yet", state=facts.state)
+        return said("no live session ({state}), {wait}", state=facts.state, wait=NOT_YET)
     return said("no live session ({state})", state=facts.state)
 
 
 def unread(facts: NodeFacts) -> str:
     """Why its GPUs cannot be counted; nobody can override that: it would run on some of them."""
     if facts.get("inventory") is None:
-        return said("its GPUs are not read yet")
+        return said("its GPUs are {wait}", wait=NOT_YET)
     on_bus = facts.value("inventory", "", "pci_gpu_count")
     if not on_bus or any(device for device, _ in facts.devices("inventory")):
         return ""
     if facts.value("inventory", "", "nvml_library") is True and not _failed(facts):
-        return said("the driver is slow to tell of its {n} GPUs, not read yet", n=on_bus)
+        return said("the driver is slow to tell of its {n} GPUs, {wait}", n=on_bus, wait=NOT_YET)
     return said("the driver tells of none of its {n} GPUs", n=on_bus)
 
 
@@ -139,7 +140,9 @@ def unasked(facts: NodeFacts, claim: Claim) -> str:
         )
     if facts.allocation is None:
         return said(
-            "{scheduler} has not said whether a job runs here, not read yet", scheduler=scheduler
+            "{scheduler} has not said whether a job runs here, {wait}",
+            scheduler=scheduler,
+            wait=NOT_YET,
         )
     return ""
 
@@ -153,7 +156,7 @@ def taken(facts: NodeFacts, claim: Claim) -> str:
         return said(
             "{state} by {who}, not by us{reason}",
             state=now.state,
-            who=now.reason_by or said("somebody else"),
+            who=decided_by(now),
             reason=f": {now.reason}" if now.reason else "",
         )
     if now.state == "reserved":
@@ -179,7 +182,7 @@ def busy(facts: NodeFacts, claim: Claim) -> str:
         return ""
     processes = facts.get("processes")
     if processes is None:
-        return said("processes on its GPUs are not read yet")
+        return said("processes on its GPUs are {wait}", wait=NOT_YET)
     users = {str(row.get("command", "?")) for row in processes.rows}
     return said("busy: {work} on its GPUs", work=", ".join(sorted(users))) if users else ""
 

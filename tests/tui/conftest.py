@@ -12,6 +12,7 @@ from textual.pilot import Pilot
 
 from console.preferences import Preferences
 from console.tui.app import ConsoleApp
+from console.tui.screens.confirm import Confirm
 from console.tui.theme import Look
 from tests.tui import synthetic
 from tests.tui.synthetic import LocalEngine, MemoryScheduler
@@ -42,6 +43,15 @@ class Console:
         """Press keys and let everything settle."""
         await self.pilot.press(*keys)
         await self.pilot.pause()
+
+    async def planned(self, *keys: str) -> Confirm:
+        """The dialog of a drain or a resume that these keys open, once its plan can be read."""
+        await self.press(*keys)
+        screen = self.app.screen
+        assert isinstance(screen, Confirm)
+        await self.until(lambda: screen.phase == "ready")
+        await self.pilot.pause()
+        return screen
 
     async def type(self, text: str) -> None:
         """Press the keys of a text."""

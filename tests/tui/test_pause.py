@@ -10,7 +10,6 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from console.tui.screens.confirm import Confirm
 from console.tui.screens.table import TableScreen
 from console.tui.views import VIEW_IDS, VIEWS
 from inventory.scheduler import Job
@@ -209,11 +208,7 @@ async def test_a_plan_over_a_paused_screen_is_of_the_present(console: Opener) ->
         text = "GPU has fallen off the bus."
         c.engine.feed(synthetic.xid("gpu001", c.engine.at, pci(1), 79, text))
         await c.tick(2.0)
-        await c.press("D")
-        screen = c.app.screen
-        assert isinstance(screen, Confirm)
-        await c.until(lambda: screen.phase == "ready")
-        await c.pilot.pause()
+        screen = await c.planned("D")
         assert "as of now: the screen behind this plan is paused" in c.text
         assert "79" in screen.reason
 

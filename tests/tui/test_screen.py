@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.marking import MarkingScreen
 from console.tui.screens.node import NodeScreen
@@ -220,11 +219,7 @@ async def test_drain_through_the_confirmation(console: Opener) -> None:
     """Plan, prefilled reason, y, the scheduler's own word for the outcome."""
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)], synthetic.jobs())
     async with console(scheduler=held) as c:
-        await c.press("D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
-        await c.pilot.pause()
+        confirm = await c.planned("D")
         assert "812" in c.text
         assert "hold --reason" in c.text
         top = c.engine.fleet.findings["gpu017"][0]
@@ -254,11 +249,7 @@ async def test_a_plan_that_breaks_says_so_and_can_be_left(
             raise RuntimeError("out of order")
 
         monkeypatch.setattr(c.engine, "plan", broken)
-        await c.press("D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
-        await c.pilot.pause()
+        confirm = await c.planned("D")
         assert "out of order" in c.text
         assert confirm.blocked() == "there is nothing to do"
         await c.press("y", "escape")
@@ -279,10 +270,7 @@ async def test_an_edited_reason_is_planned_again_before_y_works(console: Opener)
     """What is written is what was shown."""
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
     async with console(scheduler=held) as c:
-        await c.press("D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("D")
         await c.press("r", "ctrl+u", *"cable")
         await c.press("enter", "y")
         await c.until(lambda: confirm.phase != "planning")
@@ -299,10 +287,7 @@ async def test_a_healthy_node_needs_a_typed_reason(console: Opener) -> None:
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
     async with console(scheduler=held) as c:
         await c.type(":open gpu002")
-        await c.press("enter", "D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("enter", "D")
         assert confirm.reason == ""
         await c.press("enter", "y")
         assert held.writes == []
@@ -314,10 +299,7 @@ async def test_many_nodes_need_a_typed_count(console: Opener) -> None:
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
     async with console(scheduler=held) as c:
         await c.press("colon", *"mark", "space", *"all", "enter")
-        await c.press("colon", *"drain", "space", *"power", "space", *"work", "enter")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("colon", *"drain", "space", *"power", "space", *"work", "enter")
         await c.press("y")
         assert held.writes == []
         await c.press("r", "enter", *"63", "enter", "y")
@@ -334,11 +316,7 @@ async def test_resume_of_a_foreign_drain_is_refused_and_shown(console: Opener) -
     held.reasons["gpu002"] = "bad DIMM"
     async with console(scheduler=held) as c:
         await c.type(":open gpu002")
-        await c.press("enter", "U")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
-        await c.pilot.pause()
+        confirm = await c.planned("enter", "U")
         assert "bad DIMM" in c.text
         await c.press("y")
         assert held.writes == []
@@ -357,10 +335,7 @@ async def test_a_sick_node_is_resumed_only_on_its_own_key(console: Opener) -> No
     held.reasons["gpu017"] = "gpuconsole: xid 79"
     async with console(scheduler=held) as c:
         await c.type(":open gpu017")
-        await c.press("enter", "U")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("enter", "U")
         await c.press("O")
         await c.until(lambda: confirm.phase == "ready" and confirm.override)
         assert confirm.plan is not None
@@ -379,10 +354,7 @@ async def test_typing_in_the_plan_of_a_drain_is_the_reason(console: Opener) -> N
     held = synthetic.MemoryScheduler([f"gpu{i:03d}" for i in range(1, 65)])
     async with console(scheduler=held) as c:
         await c.type(":open gpu017")
-        await c.press("enter", "D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("enter", "D")
         await c.type("dying fan")
         await c.until(lambda: confirm.phase == "ready")
         assert confirm.reason == "dying fan"

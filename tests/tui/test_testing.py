@@ -11,7 +11,6 @@ from console.active.results import Campaign, Level
 from console.tui import commands
 from console.tui.screens.ask import Ask
 from console.tui.screens.campaigns import CampaignScreen, CampaignsScreen
-from console.tui.screens.confirm import Confirm
 from console.tui.screens.fleet import FleetScreen
 from console.tui.screens.launch import Launch
 from console.tui.theme import ASCII, UNICODE, Depth, Look
@@ -265,10 +264,7 @@ async def test_the_drain_proposal_leads_into_the_usual_confirmation(console: Ope
         await c.press("enter")
         screen = await shown(c)
         assert screen.chosen() == ["gpu007"]
-        await c.press("D")
-        confirm = c.app.screen
-        assert isinstance(confirm, Confirm)
-        await c.until(lambda: confirm.phase == "ready")
+        confirm = await c.planned("D")
         assert confirm.names == ["gpu007"]
         assert "41 of 186 GB/s" in confirm.reason
         await c.press("enter")
