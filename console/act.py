@@ -13,6 +13,7 @@ from console import units
 from console.audit import Audit
 from console.fleet import Fleet
 from console.plan import by_scheduler
+from console.said import Said, said
 from inventory.errors import ConsoleError, UsageError
 from inventory.scheduler import Plan, Scheduler, Step
 from probes.event import Event
@@ -187,6 +188,28 @@ def evicting(scheduler: Scheduler) -> Kubernetes:
         f"{scheduler.name} lets running jobs end by themselves", where="--evict",
         instead="leave it out; only Kubernetes evicts",
     )  # fmt: skip
+
+
+async def pods_told(
+    names: Sequence[str], fleet: Fleet, schedulers: Mapping[str, Scheduler], wish: Eviction
+) -> list[Said]:
+    """What would be evicted. Raises UsageError where the scheduler does not evict."""
+    told: list[Said] = []
+    for name in names:
+        node = fleet.nodes[name].node
+        scheduler = evicting(schedulers[node.scheduler or ""])
+        found = (await scheduler.evictable([node.scheduled_as], wish))[node.scheduled_as]
+        pods = ", ".join(pod.full_name for pod in found.go) or said("nothing")
+        own = units.counted(len(found.leave), "pod")
+        told.append(
+            said("{name}: evicts {pods}; leaves {own} of the node itself",
+                 name=name, pods=pods, own=own)
+        )  # fmt: skip
+        told += [
+            said("{name}: nothing is evicted while {pod}: {why}", name=name, pod=pod, why=why)
+            for pod, why in found.held.items()
+        ]
+    return told
 
 
 def _record(audit: Audit, plan: Plan, step: Step) -> Step | None:

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from console import act, units
+from console import act
 from console import plan as planning
 from console.audit import Audit, who
 from console.collector import calm_collector
 from console.fleet import Fleet
 from console.memory.memory import NAME, Memory
-from console.said import said
 from console.schedulers import schedulers_for
 from console.settings import Settings, state_dir
 from inventory.errors import UsageError
@@ -267,29 +266,9 @@ class Engine:
             forbidden=self.forbidden(verb),
         )
         if evict is not None:
-            return await self._with_pods(plan, evict)
+            told = await act.pods_told(plan.nodes, self.fleet, self.schedulers, evict)
+            return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
         return await self._with_history(plan) if verb == "resume" else plan
-
-    async def _with_pods(self, plan: Plan, wish: Eviction) -> Plan:
-        """What would be evicted. Raises UsageError where the scheduler does not evict."""
-        told: list[str] = []
-        for name in plan.nodes:
-            node = self.fleet.nodes[name].node
-            scheduler = act.evicting(self.schedulers[node.scheduler or ""])
-            found = (await scheduler.evictable([node.scheduled_as], wish))[node.scheduled_as]
-            own = units.counted(len(found.leave), "pod")
-            gone = ", ".join(pod.full_name for pod in found.go) or said("nothing")
-            told.append(
-                said(
-                    "{name}: evicts {pods}; leaves {own} of the node itself",
-                    name=name, pods=gone, own=own,
-                )
-            )  # fmt: skip
-            told += [
-                said("{name}: nothing is evicted while {pod}: {why}", name=name, pod=pod, why=why)
-                for pod, why in found.held.items()
-            ]
-        return msgspec.structs.replace(plan, warnings=(*plan.warnings, *told))
 
     async def _with_history(self, plan: Plan) -> Plan:
         """What changed on each node since the evidence of its drain was taken."""
