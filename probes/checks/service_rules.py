@@ -93,7 +93,7 @@ SILENT = Rule(
     cause="a stuck system bus, a very busy node, or PID 1 in trouble",
     action=Action.WATCH,
     next_step="systemctl list-jobs on the node; if that hangs too, plan a reboot",
-    source="our estimate, not measured: no answer in 3 s, where 0.03 s are usual",
+    source="our estimate, not measured: no answer in 4 s, where 0.03 s are usual",
     others="-",
-    example="systemctl show did not answer in 3 s",
+    example="systemctl show did not answer in 4 s",
 )

@@ -48,8 +48,10 @@ def check(look: Look) -> Iterator[Finding]:
     yield from _version(look)
     yield from _peers(look, rows, told)
     if sample.values.get("systemctl_timeout") is True:
+        limit_s = number(sample.values.get("systemctl_limit_s"))
+        waited = "in time" if limit_s is None else f"in {limit_s:g} s"
         yield SILENT.finding(
-            look, "systemd does not answer", ("systemctl show did not answer in 3 s",)
+            look, "systemd does not answer", (f"systemctl show did not answer {waited}",)
         )
 
 

@@ -9,7 +9,8 @@ Every probe obeys the same rules about hung calls, because they live here:
 * two stuck NVML devices, or one stuck NVML call without a device, mean the driver is stuck: every
   NVML call raises `Stuck` until one of them returns;
 * no call is blamed for seconds in which this process itself could not run (no CPU to have, stopped,
-  a virtual machine on the move): the watch beats, and how late it comes is taken off.
+  a virtual machine on the move): the watch beats, and how late it comes is taken off; nor for
+  those in which the program it runs queued for a CPU.
 """
 
 import functools
@@ -20,6 +21,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import TracebackType
+
+    from probes.node.tool import Patience
 
     Pulse = tuple[float, float | None]
     """Seconds this process could not run so far, and when the watch will be back (None: none)."""
@@ -35,10 +38,10 @@ class Stuck(Exception):
 class Call:
     """One call in flight: its name, the device (""), since when (mono seconds), which thread.
 
-    `pulse` is the `Pulse` read just before `since`.
+    `pulse` is the `Pulse` read just before `since`; `tool` is of a program that it runs.
     """
 
-    __slots__ = ("call", "device", "pulse", "since", "thread")
+    __slots__ = ("call", "device", "pulse", "since", "thread", "tool")
 
     def __init__(
         self, call: "str", device: "str", since: "float", thread: "int", pulse: "Pulse"
@@ -48,6 +51,7 @@ class Call:
         self.since = since
         self.pulse = pulse
         self.thread = thread
+        self.tool: "Patience | None" = None
 
 
 class Busy:
@@ -59,8 +63,9 @@ class Busy:
         self._calls = calls
         self._call = Call(name, device, 0.0, threading.get_ident(), (0.0, None))
 
-    def __enter__(self) -> "None":
+    def __enter__(self) -> "Call":
         self._calls.enter(self._call)
+        return self._call
 
     def __exit__(
         self,
@@ -103,8 +108,12 @@ class Calls:
         return functools.partial(self._ran_s, self.clock(), pulse)
 
     def age_s(self, call: "Call") -> "float":
-        """How long a call takes already, without the time in which this process could not run."""
-        return self._ran_s(call.since, call.pulse)
+        """How long a call takes already, without the time in which it could not run."""
+        ran_s = self._ran_s(call.since, call.pulse)
+        if call.tool is None:
+            return ran_s
+        # Both may have had no CPU at the same time: the longer one is taken off, not the sum.
+        return min(ran_s, self.clock() - call.since - call.tool.starved_s())
 
     def _ran_s(self, since: "float", pulse: "Pulse") -> "float":
         now = self.clock()

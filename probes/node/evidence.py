@@ -7,11 +7,10 @@ and no command line of a process is read, and what looks like a password, token 
 """
 
 import os
-import select
-import time
 
 from probes.node.process_tree import kill_tree
 from probes.node.secrets import struck
+from probes.node.tool import Patience
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -135,7 +134,8 @@ def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, st
     except OSError as error:
         return b"", "not run: %s" % (error.strerror or error), False
     assert child.stdout is not None
-    data, in_time, cut = _read(child.stdout.fileno(), limit_s)
+    patience = Patience(child.pid, limit_s, job.ctx.timer())
+    data, in_time, cut = _read(child.stdout.fileno(), patience)
     if not in_time:
         kill_tree(child.pid)
     # A child in an uninterruptible driver call outlives SIGKILL: it is left, never waited for.
@@ -152,13 +152,11 @@ def command(job: "Job", argv: "list[str]", limit_s: "float") -> "tuple[bytes, st
     return data, "; ".join(parts), not (gone and in_time)
 
 
-def _read(handle: "int", limit_s: "float") -> "tuple[bytes, bool, bool]":
+def _read(handle: "int", patience: "Patience") -> "tuple[bytes, bool, bool]":
     """(bytes, whether they ended in time, whether only the newest whole lines are left)."""
-    until = time.monotonic() + limit_s
     data, cut = bytearray(), False
     while True:
-        left = until - time.monotonic()
-        if left <= 0 or not select.select([handle], [], [], left)[0]:
+        if not patience(handle):
             return bytes(data), False, cut
         part = os.read(handle, 65536)
         if not part:

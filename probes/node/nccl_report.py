@@ -9,6 +9,8 @@ import os
 import statistics
 import subprocess
 
+from probes.node.tool import Patience, read
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any
@@ -29,12 +31,14 @@ def options(binary: "str") -> "list[str]":
         )
     except OSError:
         return []
-    try:
-        told = child.communicate(timeout=HELP_S)[0][:HELP_BYTES].decode("utf-8", "replace")
-    except subprocess.TimeoutExpired:
-        child.kill()
-        child.communicate()
+    assert child.stdout is not None
+    with child.stdout as pipe:
+        raw, in_time = read(pipe.fileno(), Patience(child.pid, HELP_S), HELP_BYTES)
+    child.kill()
+    child.wait()
+    if not in_time:
         return []
+    told = raw[:HELP_BYTES].decode("utf-8", "replace")
     return [word.split("]")[0].split()[0] for word in told.split("--")[1:] if word.strip()]
 
 

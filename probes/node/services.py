@@ -7,15 +7,15 @@ processes. A service that is neither known nor running has no row.
 
 import os
 import re
-import select
 
 from probes.node.context import Stuck, plain
+from probes.node.tool import Patience, read
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
 
-    from probes.node.context import Context
+    from probes.node.context import Call, Context
 
     Row = Dict[str, Any]
 
@@ -26,6 +26,7 @@ METRICS = {
     "manager": ("", "info", "who told: systemd, or proc where only processes could be seen"),
     "sees_processes": ("", "info", "whether a daemon that is not among the processes is not there"),
     "systemctl_timeout": ("", "gauge", "systemd did not answer within the limit"),
+    "systemctl_limit_s": ("s", "gauge", "that limit, less the time in which systemctl got no CPU"),
     "restarts_fabricmanager": ("", "counter", "automatic restarts, likewise for each service"),
     "fabricmanager_log": ("", "info", "last error of its log, where fabric manager does not run"),
     "service": ("", "info", "our name of the service"),
@@ -159,13 +160,13 @@ def _units(ctx: "Context", values: "Dict[str, Any]") -> "Optional[Dict[str, Dict
         return None
     names = [unit for units, _ in SERVICES.values() for unit in units]
     try:
-        with ctx.busy("systemctl show", "systemctl"):
-            text = _systemctl(ctx, ["show", "--property=" + PROPERTIES] + names)
+        with ctx.busy("systemctl show", "systemctl") as call:
+            text = _systemctl(ctx, call, ["show", "--property=" + PROPERTIES] + names)
     except (OSError, Stuck) as error:
         ctx.missing["services"] = "systemctl did not run: %s" % error
         return None
     if text is None:
-        values["systemctl_timeout"] = True
+        values["systemctl_timeout"], values["systemctl_limit_s"] = True, LIMIT_S
         return None
     return parsed(text)
 
@@ -185,7 +186,7 @@ def parsed(text: "str") -> "Optional[Dict[str, Dict[str, str]]]":
     return found or None
 
 
-def _systemctl(ctx: "Context", words: "List[str]") -> "Optional[str]":
+def _systemctl(ctx: "Context", call: "Call", words: "List[str]") -> "Optional[str]":
     """Its output, cut at OUTPUT_BYTES; None past LIMIT_S. Raises OSError."""
     import subprocess
 
@@ -198,9 +199,11 @@ def _systemctl(ctx: "Context", words: "List[str]") -> "Optional[str]":
         ["systemctl", "--no-pager"] + words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL, env=environment,
     )  # fmt: skip
+    call.tool = Patience(child.pid, LIMIT_S, ctx.timer())
     assert child.stdout is not None
     try:
-        return _until_end(ctx, child.stdout.fileno())
+        raw, in_time = read(child.stdout.fileno(), call.tool, OUTPUT_BYTES)
+        return raw[:OUTPUT_BYTES].decode("utf-8", "replace") if in_time else None
     finally:
         child.stdout.close()
         child.kill()
@@ -208,24 +211,6 @@ def _systemctl(ctx: "Context", words: "List[str]") -> "Optional[str]":
             child.wait(0.5)
         except subprocess.TimeoutExpired:
             pass
-
-
-def _until_end(ctx: "Context", handle: "int") -> "Optional[str]":
-    """What can be read before LIMIT_S is over; None when it did not end by then."""
-    until = ctx.mono() + LIMIT_S
-    poller = select.poll()  # select() refuses descriptors from 1024 on
-    poller.register(handle, select.POLLIN)
-    parts: "List[bytes]" = []
-    left = OUTPUT_BYTES
-    while left > 0:
-        if not poller.poll(1000.0 * max(0.0, until - ctx.mono())):
-            return None
-        part = os.read(handle, left)
-        if not part:
-            break
-        parts.append(part)
-        left -= len(part)
-    return b"".join(parts).decode("utf-8", "replace")
 
 
 # ---------------------------------------------------------------------- processes
