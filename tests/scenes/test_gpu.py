@@ -212,7 +212,7 @@ def test_a_container_without_the_driver_is_unknown(scene: Scene, fault: dict[str
 
 def test_a_driver_that_takes_its_time(scene: Scene) -> None:
     scene.interval()
-    scene.gpu(6, hang={"nvmlDeviceGetPowerUsage": 1.1})
+    scene.gpu(6, hang={"nvmlDeviceGetPowerUsage": 2.0})
     scene.interval(2)
     slow = scene.rule("driver.slow")
     assert (slow.severity, slow.device) == (Severity.WARN, BUS[6])

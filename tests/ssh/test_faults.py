@@ -85,7 +85,7 @@ async def test_black_hole_does_not_delay_the_others(
     holes = [Node(name=f"hole{i}", address="127.0.0.1", port=port) for i in range(2)]
     inventory = sshd.inventory(*holes, sshd.node("n1", python=agents.script(OK)))
     order = []
-    record = await one_pass(inventory, timeout_s=15.0, fanout=1)
+    record = await one_pass(inventory, timeout_s=20.0, fanout=1)
     for status in record.statuses():
         if status.state is not NodeState.CONNECTING:
             order.append(status.node)
