@@ -54,10 +54,10 @@ def test_room_and_recent_drains_stay_within_both_caps(
         made.feed(
             Allocation(**{f: getattr(one, f) for f in one.__struct_fields__} | {"node": name})
         )
+    room = headless_auto._room(made, Automatic(max_nodes=most, max_share=share))
     out = [a for a in told if a.state in OUT_OF_WORK and a.reason.startswith("gpuconsole:")]
     recent = sum(a.reason_at is None or time.time() - a.reason_at < 3600 for a in out)
     in_work = sum(a.state not in (*OUT_OF_WORK, "unknown") for a in told)
-    room = headless_auto._room(made, Automatic(max_nodes=most, max_share=share))
     assert room >= 0
     if room:
         assert recent + room <= most

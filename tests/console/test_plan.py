@@ -237,16 +237,18 @@ def test_a_reason_is_one_argument_whatever_it_holds(reason: str) -> None:
 
 
 def ours(node: str, ago_s: float, by: str = "gpuconsole: xid 79") -> Allocation:
+    """Its `reason_at` is seconds from now: this runs while tests are collected; see pool()."""
     return Allocation(
-        node=node, at=time.time(), scheduler="slurm", state="drained", reason=by,
-        reason_at=time.time() - ago_s,
-    )  # fmt: skip
+        node=node, at=time.time(), scheduler="slurm", state="drained", reason=by, reason_at=-ago_s
+    )
 
 
 def pool(*out: Allocation) -> Fleet:
     """Twelve nodes: those given, the others idle. A fifth of twelve is two."""
     state = {name: allocation(name) for name in NAMES}
-    state.update({one.node: one for one in out})
+    for one in out:
+        at = None if one.reason_at is None else time.time() + one.reason_at
+        state[one.node] = structs.replace(one, reason_at=at)
     return fleet(state)
 
 
