@@ -59,9 +59,9 @@ async def test_unknown_name() -> None:
 @pytest.mark.parametrize(
     ("kind", "reason", "timeout_s"),
     [
-        ("silent", "silent", 6.0),
+        ("silent", "silent", 20.0),
         ("banner", "timeout", 6.0),
-        ("drip", "silent", 6.0),
+        ("drip", "silent", 20.0),
         ("reset", "lost", 60.0),
         ("close", "lost", 60.0),
         ("http", "protocol", 60.0),
