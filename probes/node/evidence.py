@@ -156,7 +156,7 @@ def _read(handle: "int", patience: "Patience") -> "tuple[bytes, bool, bool]":
     """(bytes, whether they ended in time, whether only the newest whole lines are left)."""
     data, cut = bytearray(), False
     while True:
-        if not patience(handle):
+        if not patience.readable(handle):
             return bytes(data), False, cut
         part = os.read(handle, 65536)
         if not part:

@@ -26,7 +26,7 @@ METRICS = {
     "manager": ("", "info", "who told: systemd, or proc where only processes could be seen"),
     "sees_processes": ("", "info", "whether a daemon that is not among the processes is not there"),
     "systemctl_timeout": ("", "gauge", "systemd did not answer within the limit"),
-    "systemctl_limit_s": ("s", "gauge", "that limit, less the time in which systemctl got no CPU"),
+    "systemctl_limit_s": ("s", "gauge", "that limit; time in which it got no CPU does not count"),
     "restarts_fabricmanager": ("", "counter", "automatic restarts, likewise for each service"),
     "fabricmanager_log": ("", "info", "last error of its log, where fabric manager does not run"),
     "service": ("", "info", "our name of the service"),

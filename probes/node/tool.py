@@ -16,7 +16,7 @@ PLACES = "/usr/sbin:/usr/bin:/sbin:/bin"
 OUTPUT_BYTES = 65536
 
 STARVED_MOST_S = 20.0
-"""What a program is given at most for the CPU it did not get."""
+"""What a program is given at most for the CPU it did not get; our choice."""
 LOOK_S = 0.1
 """How often a late one is looked at; our choice."""
 
@@ -64,13 +64,13 @@ def _which(name: "str") -> "str | None":
 class Patience:
     """How long a program may take: seconds in which it ran or waited, not those without a CPU."""
 
-    __slots__ = ("_before", "_began", "_pid", "_ran_s", "limit_s")
+    __slots__ = ("_before", "_began", "_limit_s", "_pid", "_ran_s")
 
     def __init__(
         self, pid: "int", limit_s: "float", timer: "Callable[[], float] | None" = None
     ) -> "None":
         """From now on, for a child nobody has waited for yet; `timer` is Calls.timer() of now."""
-        self.limit_s = limit_s
+        self._limit_s = limit_s
         self._pid = pid
         self._ran_s = timer
         self._before = _scheduled(pid)
@@ -87,20 +87,19 @@ class Patience:
             lost_s = max(lost_s, spent_s - self._ran_s())
         return max(0.0, min(STARVED_MOST_S, lost_s))
 
-    def left_s(self) -> "float":
-        """Negative once it is over."""
-        return self.limit_s + self.starved_s() - (time.monotonic() - self._began)
-
-    def __call__(self, handle: "int") -> "bool":
+    def readable(self, handle: "int") -> "bool":
         """Wait until something can be read; False when the time is over first."""
         poll = select.poll()  # select() refuses descriptors from 1024 on
         poll.register(handle, select.POLLIN)
-        wait_s = self.limit_s - (time.monotonic() - self._began)
+        wait_s = self._left_s()
         while not poll.poll(1000.0 * max(0.0, wait_s)):
-            if self.left_s() <= 0:
+            if self._left_s() + self.starved_s() <= 0:
                 return False
             wait_s = LOOK_S
         return True
+
+    def _left_s(self) -> "float":
+        return self._limit_s - (time.monotonic() - self._began)
 
 
 def _scheduled(pid: "int") -> "tuple[float, float, bool]":
@@ -123,7 +122,7 @@ def read(handle: "int", patience: "Patience", most: "int") -> "tuple[bytes, bool
     """What a program prints, and whether it ended or passed `most` bytes in time."""
     raw = b""
     while len(raw) <= most:
-        if not patience(handle):
+        if not patience.readable(handle):
             return raw, False
         part = os.read(handle, most)
         if not part:
